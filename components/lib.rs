@@ -1,0 +1,34 @@
+//! Data of the scheduling core: what there is, in columns, and the arithmetic of its limits.
+//!
+//! Nothing here acts: systems are the only code that changes components. The nouns, in the order
+//! they matter: [`Config`] describes, [`Geometry`] fixes every limit, a [`Request`] waits and runs
+//! on a batch row ([`Lengths`], [`Spans`]), pages belong to lifecycle groups, a drafter slot
+//! belongs to a row.
+
+mod config;
+mod error;
+mod geometry;
+mod group;
+mod page;
+mod plan;
+mod pool;
+mod request;
+mod row;
+mod sizing;
+mod slot;
+mod span;
+
+pub use config::{
+    BufferSpec, Config, Drafter, DrafterKind, GroupSpec, LayerSpec, Owner, ReusePolicy,
+};
+pub use error::{ConfigError, OutcomeError, SubmitError};
+pub use geometry::{GROUPS_MAX, GUARD_SLOT, Geometry, GroupGeometry};
+pub use group::{BlockTable, FreeSlots, GroupIndex, Ledger};
+pub use page::{Fence, Fences, PageRefs};
+pub use plan::{Emitted, Event, FinishReason, Outcome, StepNotes};
+pub use pool::{BufferPlace, Pool, coalesce};
+pub use request::{NewRequest, Request, Text, WaitingText};
+pub use row::{DeviceSpans, Lengths, NO_SLOT, RowOwner, RowText, Spans};
+pub use sizing::{Demand, grain_bytes, slots_for_bytes, with_utilisation_room};
+pub use slot::{FREE_SLOT, FreeDrafterSlots, SlotOwner};
+pub use span::{Lookahead, Retention, window_pages};
