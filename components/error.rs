@@ -71,7 +71,9 @@ pub enum SubmitError {
         pages: u32,
     },
     /// The inbox or the waiting queue is full.
-    #[error("request {request}: {max_waiting} requests wait already: retry later or raise max_waiting")]
+    #[error(
+        "request {request}: {max_waiting} requests wait already: retry later or raise max_waiting"
+    )]
     Full {
         /// The request.
         request: u64,
@@ -99,7 +101,9 @@ impl SubmitError {
 #[non_exhaustive]
 pub enum OutcomeError {
     /// Not the oldest step in flight.
-    #[error("outcome of step {step}: step {expected} is the oldest in flight: complete steps in order")]
+    #[error(
+        "outcome of step {step}: step {expected} is the oldest in flight: complete steps in order"
+    )]
     WrongStep {
         /// The step named by the outcome.
         step: u64,

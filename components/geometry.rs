@@ -249,7 +249,7 @@ fn check_limits(config: &Config) -> Result<(), ConfigError> {
     let bounds = [
         ("page_tokens", config.page_tokens, 1, 1 << 16),
         ("max_batch", config.max_batch, 1, u32::from(u16::MAX) - 1),
-        ("token_budget", config.token_budget, step, 1 << 24),
+        ("token_budget", config.token_budget, 2 * step, 1 << 24),
         ("chunk_tokens", config.chunk_tokens, 1, config.token_budget),
         ("max_seq_len", config.max_seq_len, 2, 1 << 26),
         ("num_extra_kv_tokens", config.num_extra_kv_tokens, 0, 1 << 16),
@@ -411,7 +411,7 @@ mod tests {
         let cases: [(&str, Edit); 14] = [
             ("page_tokens = 0", |c| c.page_tokens = 0),
             ("max_batch = 0", |c| c.max_batch = 0),
-            ("token_budget = 7", |c| c.token_budget = 7),
+            ("token_budget = 15", |c| c.token_budget = 15),
             ("chunk_tokens = 8193", |c| c.chunk_tokens = 8193),
             ("overlap_depth = 2", |c| c.overlap_depth = 2),
             ("groups = 0 groups", |c| c.groups.clear()),

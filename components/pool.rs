@@ -81,7 +81,12 @@ pub fn coalesce(layers: &[LayerSpec], page_tokens: u32) -> (Vec<Pool>, Vec<Buffe
             });
             let offset = pools[pool].count;
             pools[pool].count += 1;
-            places.push(BufferPlace { layer: layer as u32, role: buffer.role.clone(), pool, offset });
+            places.push(BufferPlace {
+                layer: layer as u32,
+                role: buffer.role.clone(),
+                pool,
+                offset,
+            });
         }
     }
     let mut order: Vec<usize> = (0..pools.len()).collect();

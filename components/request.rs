@@ -53,8 +53,6 @@ impl NewRequest {
 pub struct Text {
     /// Prompt and generated tokens.
     pub tokens: Vec<u32>,
-    /// Leading tokens that are the prompt.
-    pub prompt_tokens: u32,
     /// Tokens that end the output.
     pub stop_tokens: Vec<u32>,
 }
@@ -68,6 +66,8 @@ pub struct Request {
     pub arrival: u64,
     /// Priority class.
     pub class: u8,
+    /// Tokens of its prompt.
+    pub prompt_tokens: u32,
     /// Most tokens the sequence may reach.
     pub limit_tokens: u32,
     /// Prompt tokens computed, recomputation included.

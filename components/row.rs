@@ -24,6 +24,8 @@ pub struct RowOwner {
     pub binding: u64,
     /// The drafter slot, or `NO_SLOT`.
     pub slot: u32,
+    /// Whether a plan has shown this binding to the engine.
+    pub is_announced: bool,
 }
 
 /// No drafter slot: the row drafts nothing.
@@ -38,6 +40,7 @@ impl RowOwner {
         class: u8::MAX,
         binding: 0,
         slot: NO_SLOT,
+        is_announced: false,
     };
 
     /// Whether nobody runs here.
@@ -61,12 +64,39 @@ pub struct Lengths {
     pub known: u32,
     /// Most tokens the sequence may reach.
     pub limit: u32,
-    /// Whether a step in flight emits at least one token.
-    pub emit_in_flight: bool,
+    /// Steps in flight that emit at least one token.
+    pub emits_in_flight: u32,
     /// Positions backed by pages in every group.
     pub covered: u32,
     /// Settled history at which the next page leaves a window.
     pub slide_at: u32,
+}
+
+impl Spans {
+    /// Ordinals of `group` that hold a page: sinks, then what the window still needs.
+    #[must_use]
+    pub fn live(&self, group: usize, sink_pages: u32) -> [std::ops::Range<u32>; 2] {
+        live(self.extent, self.stale_end[group], sink_pages)
+    }
+
+    /// Pages of `group` the row holds.
+    #[must_use]
+    pub fn held(&self, group: usize, sink_pages: u32) -> u32 {
+        self.live(group, sink_pages).iter().map(|r| r.end - r.start).sum()
+    }
+}
+
+impl DeviceSpans {
+    /// Ordinals of `group` that the device's table shows.
+    #[must_use]
+    pub fn live(&self, group: usize, sink_pages: u32) -> [std::ops::Range<u32>; 2] {
+        live(self.extent, self.stale_end[group], sink_pages)
+    }
+}
+
+fn live(extent: u32, stale_end: u32, sink_pages: u32) -> [std::ops::Range<u32>; 2] {
+    let sinks = sink_pages.min(extent);
+    [0..sinks, stale_end.clamp(sinks, extent)..extent]
 }
 
 impl Lengths {
@@ -85,7 +115,7 @@ impl Lengths {
     /// Whether the steps in flight end the sequence for certain.
     #[must_use]
     pub fn ends_in_flight(&self) -> bool {
-        self.known + u32::from(self.emit_in_flight) >= self.limit
+        self.known + self.emits_in_flight >= self.limit
     }
 }
 

@@ -64,7 +64,8 @@ pub fn slots_for_bytes(quota_bytes: u64, demands: &[Demand]) -> Result<Vec<u64>,
     let mut active: Vec<usize> = (0..demands.len()).collect();
     active.sort_by(|&a, &b| demands[a].ratio.total_cmp(&demands[b].ratio));
     'share: loop {
-        let (mut left, mut weight) = (budget, active.iter().map(|&g| demands[g].ratio).sum::<f64>());
+        let (mut left, mut weight) =
+            (budget, active.iter().map(|&g| demands[g].ratio).sum::<f64>());
         for (place, &group) in active.iter().enumerate() {
             let demand = &demands[group];
             let grains = (left as f64 * demand.ratio / weight).round() as u64;

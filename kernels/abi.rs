@@ -1,0 +1,114 @@
+//! Records of the step buffer. `cuda/abi.h` is the twin of this file; sizes are asserted in both.
+
+use bytemuck::{Pod, Zeroable};
+
+/// First words of a step buffer.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Header {
+    /// Layout of the buffer, [`ABI_VERSION`].
+    pub version: u32,
+    /// Step number, low word.
+    pub step_low: u32,
+    /// Step number, high word.
+    pub step_high: u32,
+    /// Records in the rows section.
+    pub rows: u32,
+    /// Records in the table section.
+    pub deltas: u32,
+    /// Words in the input section.
+    pub inputs: u32,
+}
+
+/// Version of the layout.
+pub const ABI_VERSION: u32 = 1;
+
+/// `count` cells of one block table, from `column` on, now name `slot`.
+///
+/// No cell is named twice in a step, so records may be applied in any order.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct TableDelta {
+    /// `group * rows + row`.
+    pub table: u32,
+    /// First column.
+    pub column: u32,
+    /// Cells.
+    pub count: u32,
+    /// Slot in the group.
+    pub slot: u32,
+}
+
+/// One row of the step: everything a target or drafter kernel needs beside the block tables.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct RowMeta {
+    /// Request id, low word.
+    pub request_low: u32,
+    /// Request id, high word.
+    pub request_high: u32,
+    /// Batch row: the block-table row in every group.
+    pub row: u32,
+    /// [`FLAG_PREFILL`] and the others.
+    pub flags: u32,
+    /// Settled history in tokens; with an outcome in flight the device knows the true length,
+    /// which lies in `start ..= start_bound`.
+    pub start: u32,
+    /// Upper bound of the position of the first token computed.
+    pub start_bound: u32,
+    /// Tokens computed: the chunk, or the anchor and its drafts.
+    pub tokens: u32,
+    /// Drafts among them.
+    pub drafts: u32,
+    /// First word of the chunk's token ids in the input section.
+    pub input: u32,
+    /// The anchor's token id, or [`ON_DEVICE`] while the step that emits it is in flight.
+    pub anchor: u32,
+    /// Drafter slot, or `NO_SLOT`: the row drafts nothing.
+    pub slot: u32,
+    /// Positions backed by pages in every group.
+    pub covered: u32,
+}
+
+/// The row computes a chunk of its prompt.
+pub const FLAG_PREFILL: u32 = 1;
+/// The chunk ends the prompt: the row emits its next token.
+pub const FLAG_LAST_CHUNK: u32 = 2;
+/// First step of this binding: nothing the device remembers of the row holds.
+pub const FLAG_BOUND: u32 = 4;
+/// The row only pads the batch: dummy slot, dummy pages, nothing is emitted.
+pub const FLAG_DUMMY: u32 = 8;
+
+/// The token id is known to the device only.
+pub const ON_DEVICE: u32 = u32::MAX;
+
+const _: () = assert!(size_of::<Header>() == 24);
+const _: () = assert!(size_of::<TableDelta>() == 16);
+const _: () = assert!(size_of::<RowMeta>() == 48);
+
+impl RowMeta {
+    /// The request id.
+    #[must_use]
+    pub fn request(&self) -> u64 {
+        u64::from(self.request_high) << 32 | u64::from(self.request_low)
+    }
+
+    /// Whether a flag is set.
+    #[must_use]
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Fewest and most tokens the row emits.
+    #[must_use]
+    pub fn emits(&self) -> (u32, u32) {
+        if self.has(FLAG_DUMMY) {
+            (0, 0)
+        } else if self.has(FLAG_PREFILL) {
+            let last = u32::from(self.has(FLAG_LAST_CHUNK));
+            (last, last)
+        } else {
+            (1, self.tokens)
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Invariants of the world between two steps, each a sentence. Costs a pass over all pages: run by
+//! tests, by `--verify` and on demand.
+
+use crate::state::{Flights, Limits, Running};
+use bevy_ecs::prelude::*;
+use bitvec::prelude::*;
+use paceline_components::{
+    BlockTable, Fences, FreeSlots, GUARD_SLOT, GroupIndex, Ledger, Lengths, PageRefs, RowOwner,
+    Spans,
+};
+
+/// Every broken invariant, as a sentence; empty when all hold.
+pub fn audit(world: &mut World) -> Vec<String> {
+    let mut broken = Vec::new();
+    check_pages(world, &mut broken);
+    check_rows(world, &mut broken);
+    broken
+}
+
+fn check_pages(world: &mut World, broken: &mut Vec<String>) {
+    let mut pages = world.query::<&PageRefs>();
+    let refs: Vec<u32> = pages.iter(world).map(|refs| refs.0).collect();
+    let geometry = world.resource::<Limits>().0.clone();
+    let mut rows = world.query::<(&RowOwner, &Spans)>();
+    let rows: Vec<(RowOwner, Spans)> = rows.iter(world).map(|(o, s)| (*o, *s)).collect();
+    let mut groups = world.query::<(&GroupIndex, &FreeSlots, &BlockTable, &Ledger)>();
+    let fences = world.resource::<Fences>();
+    for (index, free, table, ledger) in groups.iter(world) {
+        let index = index.0 as usize;
+        let group = &geometry.groups[index];
+        let mut holders = vec![0u32; group.slots() as usize];
+        holders[GUARD_SLOT as usize] += 1;
+        let mut promised = 0;
+        for (row, (_, spans)) in rows.iter().enumerate() {
+            let cells = &table.0[row * geometry.columns as usize..][..geometry.columns as usize];
+            let live = spans.live(index, group.retention.sink_pages);
+            for (column, &slot) in cells.iter().enumerate() {
+                let is_live = live.iter().any(|run| run.contains(&(column as u32)));
+                if is_live == (slot == GUARD_SLOT) {
+                    broken.push(format!(
+                        "group {index} row {row} column {column}: a live cell names a page and \
+                         no other does (slot {slot})"
+                    ));
+                }
+                if slot != GUARD_SLOT {
+                    holders[slot as usize] += 1;
+                }
+            }
+            if spans.is_charged {
+                promised += spans.charge[index] - spans.held(index, group.retention.sink_pages);
+            }
+        }
+        let fenced = fences.0.iter().filter(|fence| fence.group == index as u32);
+        fenced.clone().for_each(|fence| holders[fence.slot as usize] += 1);
+        let mut is_free = bitvec![0; group.slots() as usize];
+        for &slot in &free.0 {
+            if is_free.replace(slot as usize, true) {
+                broken.push(format!("group {index} slot {slot}: a page is free once"));
+            }
+        }
+        for (slot, &holders) in holders.iter().enumerate() {
+            let refs = refs[group.base as usize + slot];
+            if refs != holders {
+                broken.push(format!(
+                    "group {index} slot {slot}: references ({refs}) are holders ({holders})"
+                ));
+            }
+            if is_free[slot] == (refs > 0) {
+                broken.push(format!("group {index} slot {slot}: a page is free or held"));
+            }
+        }
+        if ledger.promised != promised {
+            broken.push(format!(
+                "group {index}: the promise ({}) is what rows are owed ({promised})",
+                ledger.promised
+            ));
+        }
+        if ledger.fenced as usize != fenced.count() {
+            broken.push(format!("group {index}: fenced pages are counted"));
+        }
+    }
+}
+
+fn check_rows(world: &mut World, broken: &mut Vec<String>) {
+    let page_tokens = world.resource::<Limits>().0.config.page_tokens;
+    let mut rows = world.query::<(&RowOwner, &Lengths, &Spans)>();
+    let rows: Vec<_> = rows.iter(world).map(|(o, l, s)| (*o, *l, *s)).collect();
+    let running = world.resource::<Running>();
+    let in_flight: Vec<(u32, u64, u32)> = world
+        .resource::<Flights>()
+        .queue
+        .iter()
+        .flat_map(|flight| flight.rows.iter().map(|r| (r.row, r.binding, r.tokens)))
+        .collect();
+    let dummy = rows.len() - 1;
+    for (row, (owner, lengths, spans)) in rows[..dummy].iter().enumerate() {
+        let is_running = running.order.contains(&(row as u32));
+        let is_free_row = running.free_rows.contains(&(row as u32));
+        if owner.is_free() != is_free_row || owner.is_free() == is_running {
+            broken.push(format!("row {row}: a row is free or runs"));
+        }
+        if lengths.covered != spans.extent * page_tokens {
+            broken.push(format!("row {row}: coverage is its extent"));
+        }
+        if lengths.start_bound() > lengths.covered {
+            broken.push(format!("row {row}: every position in flight is backed"));
+        }
+        let tokens: u32 = in_flight
+            .iter()
+            .filter(|(r, binding, _)| *r as usize == row && *binding == owner.binding)
+            .map(|(.., tokens)| tokens)
+            .sum();
+        if !owner.is_free() && tokens != lengths.in_flight {
+            broken.push(format!("row {row}: tokens in flight are those of its steps in flight"));
+        }
+    }
+    let keys: Vec<_> = running.order.iter().map(|r| &rows[*r as usize].0).collect();
+    if !keys.is_sorted_by_key(|owner| (owner.class, owner.arrival)) {
+        broken.push("running rows are in order of class and arrival".to_owned());
+    }
+    let prefills = running.order.iter().filter(|r| rows[**r as usize].1.is_prefill()).count();
+    if prefills != running.prefills as usize {
+        broken.push("prompts part-way are counted".to_owned());
+    }
+}

@@ -1,0 +1,138 @@
+//! Binding requests to batch rows and taking them off again.
+
+use crate::pages::Pages;
+use crate::state::{Due, Flights, Running, Waiting};
+use bevy_ecs::prelude::*;
+use bevy_ecs::system::SystemParam;
+use paceline_components::{Lengths, NO_SLOT, Request, RowOwner, RowText, Spans, Text, WaitingText};
+
+/// Access to batch rows and the lists that name them.
+#[derive(SystemParam)]
+pub struct BatchAccess<'w, 's> {
+    rows: Query<
+        'w,
+        's,
+        (&'static mut RowOwner, &'static mut Lengths, &'static mut Spans, &'static mut RowText),
+    >,
+    running: ResMut<'w, Running>,
+    due: ResMut<'w, Due>,
+    flights: ResMut<'w, Flights>,
+}
+
+/// Columns of the batch rows; row = batch row, the last is the dummy.
+pub struct Batch<'a> {
+    /// Who runs.
+    pub owners: &'a mut [RowOwner],
+    /// How long.
+    pub lengths: &'a mut [Lengths],
+    /// On which pages.
+    pub spans: &'a mut [Spans],
+    /// Over which tokens.
+    pub texts: &'a mut [RowText],
+    /// Order of the rows in use.
+    pub running: &'a mut Running,
+    /// Work for later systems.
+    pub due: &'a mut Due,
+    /// Steps in flight.
+    pub flights: &'a mut Flights,
+}
+
+impl BatchAccess<'_, '_> {
+    /// Calls `work` with the columns.
+    pub fn with<R>(&mut self, work: impl FnOnce(&mut Batch) -> R) -> R {
+        let mut rows = self.rows.contiguous_iter_mut().expect("rows are one dense table");
+        let (mut owners, mut lengths, mut spans, mut texts) =
+            rows.next().expect("rows live for ever");
+        work(&mut Batch {
+            owners: owners.bypass_change_detection(),
+            lengths: lengths.bypass_change_detection(),
+            spans: spans.bypass_change_detection(),
+            texts: texts.bypass_change_detection(),
+            running: &mut self.running,
+            due: &mut self.due,
+            flights: &mut self.flights,
+        })
+    }
+
+    /// The lists alone.
+    pub fn lists(&mut self) -> (&mut Running, &mut Due, &Flights) {
+        (&mut self.running, &mut self.due, &self.flights)
+    }
+}
+
+impl Batch<'_> {
+    /// Puts `request` on a free row with nothing computed.
+    pub fn bind(&mut self, entity: Entity, request: &mut Request, text: Text) -> u32 {
+        let row = self.running.free_rows.pop_front().expect("the caller saw a free row");
+        self.running.bindings += 1;
+        let at = row as usize;
+        let tokens = text.tokens.len() as u32;
+        self.owners[at] = RowOwner {
+            request: entity,
+            id: request.id,
+            arrival: request.arrival,
+            class: request.class,
+            binding: self.running.bindings,
+            slot: NO_SLOT,
+            is_announced: false,
+        };
+        self.lengths[at] = Lengths {
+            prefill_end: tokens,
+            known: tokens,
+            limit: request.limit_tokens,
+            ..Lengths::default()
+        };
+        self.texts[at].0 = text;
+        request.row = Some(row);
+        let key = (request.class, request.arrival);
+        let owners = &self.owners;
+        let place = self.running.order.partition_point(|&other| {
+            let owner = &owners[other as usize];
+            (owner.class, owner.arrival) < key
+        });
+        self.running.order.insert(place, row);
+        self.running.prefills += 1;
+        self.due.bound.push(row);
+        row
+    }
+
+    /// Takes the request off `row`: pages, slot and row are free for others, at once or when the
+    /// steps in flight have landed. Returns its tokens.
+    pub fn release(&mut self, pages: &mut Pages, row: u32) -> Text {
+        let at = row as usize;
+        let lengths = std::mem::take(&mut self.lengths[at]);
+        let fence = if lengths.in_flight > 0 { self.flights.newest() } else { None };
+        pages.release(row, &mut self.spans[at], fence);
+        if lengths.is_prefill() {
+            self.running.prefills -= 1;
+        }
+        let owner = std::mem::replace(&mut self.owners[at], RowOwner::FREE);
+        if owner.slot != NO_SLOT {
+            self.due.released_slots.push(owner.slot);
+        }
+        self.running.order.retain(|&other| other != row);
+        self.running.free_rows.push_back(row);
+        self.due.tables.push(row);
+        self.due.bound.retain(|&other| other != row);
+        std::mem::take(&mut self.texts[at].0)
+    }
+
+    /// Takes a request off its row to be computed again later.
+    pub fn preempt(
+        &mut self,
+        pages: &mut Pages,
+        row: u32,
+        requests: &mut Query<(&mut Request, &mut WaitingText)>,
+        waiting: &mut Waiting,
+    ) -> u64 {
+        let entity = self.owners[row as usize].request;
+        let text = self.release(pages, row);
+        let (mut request, mut waiting_text) =
+            requests.get_mut(entity).expect("a row's request lives");
+        request.row = None;
+        request.preemptions += 1;
+        waiting_text.0 = text;
+        waiting.insert(request.class, request.arrival, entity);
+        request.id
+    }
+}

@@ -1,0 +1,91 @@
+//! Step 1, `ingest`: takes commands out of the inbox. Reads the inbox; writes requests, the queue, and
+//! rows that are cancelled. Nothing else reacts to the outside.
+
+use crate::batch::BatchAccess;
+use crate::pages::PageAccess;
+use crate::state::{Command, Directory, Ingress, Stats, StepPlan, Waiting};
+use bevy_ecs::prelude::*;
+use bevy_ecs::system::SystemState;
+use paceline_components::{
+    Event, FinishReason, NewRequest, Request, SubmitError, Text, WaitingText,
+};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// See the module.
+pub fn ingest(world: &mut World, rows: &mut SystemState<(BatchAccess, PageAccess)>) {
+    let ingress = world.resource::<Ingress>().clone();
+    // What comes after this step began belongs to the next.
+    for _ in 0..ingress.queue.len() {
+        match ingress.queue.pop() {
+            None => break,
+            Some(Command::Submit(request, limit_tokens)) => {
+                submit(world, &ingress, request, limit_tokens);
+            }
+            Some(Command::Cancel(id)) => cancel(world, &ingress, rows, id),
+        }
+    }
+}
+
+fn submit(world: &mut World, ingress: &Ingress, new: NewRequest, limit_tokens: u32) {
+    let NewRequest { id, prompt: mut tokens, stop_tokens, class, .. } = new;
+    let mut directory = world.resource_mut::<Directory>();
+    if directory.by_id.contains_key(&id) {
+        ingress.waiting.fetch_sub(1, Relaxed);
+        let error = SubmitError::DuplicateId { request: id };
+        world.resource_mut::<StepPlan>().notes.events.push(Event::Refused { request: id, error });
+        return;
+    }
+    let arrival = directory.arrivals;
+    directory.arrivals += 1;
+    let prompt_tokens = tokens.len() as u32;
+    // Room for the whole output is taken now, so that decoding allocates nothing.
+    tokens.reserve_exact((limit_tokens - prompt_tokens) as usize);
+    let request = Request {
+        id,
+        arrival,
+        class,
+        prompt_tokens,
+        limit_tokens,
+        computed_tokens: 0,
+        preemptions: 0,
+        row: None,
+    };
+    let entity = world.spawn((request, WaitingText(Text { tokens, stop_tokens }))).id();
+    world.resource_mut::<Directory>().by_id.insert(id, entity);
+    world.resource_mut::<Waiting>().insert(class, arrival, entity);
+}
+
+/// Ends a request wherever it is. An unknown id is a request that has ended: nothing happens.
+fn cancel(
+    world: &mut World,
+    ingress: &Ingress,
+    rows: &mut SystemState<(BatchAccess, PageAccess)>,
+    id: u64,
+) {
+    let Some(entity) = world.resource_mut::<Directory>().by_id.remove(&id) else { return };
+    let request = world.get::<Request>(entity).expect("the directory names live requests").clone();
+    let text = match request.row {
+        None => {
+            world.resource_mut::<Waiting>().remove(request.class, request.arrival);
+            if request.preemptions == 0 {
+                ingress.waiting.fetch_sub(1, Relaxed);
+            }
+            world.get_mut::<WaitingText>(entity).map(|mut t| std::mem::take(&mut t.0))
+        }
+        Some(row) => {
+            let (mut batch, mut pages) = rows.get_mut(world).expect("the world was built whole");
+            Some(pages.with(|pages| batch.with(|batch| batch.release(pages, row))))
+        }
+    };
+    world.despawn(entity);
+    world.resource_mut::<Stats>().finished += 1;
+    let known = text.map_or(0, |text| text.tokens.len() as u32);
+    world.resource_mut::<StepPlan>().notes.events.push(Event::Finished {
+        request: id,
+        reason: FinishReason::Cancelled,
+        prompt_tokens: request.prompt_tokens,
+        output_tokens: known.saturating_sub(request.prompt_tokens),
+        computed_tokens: request.computed_tokens,
+        preemptions: request.preemptions,
+    });
+}

@@ -1,0 +1,128 @@
+//! Step 2, `retire`: takes in the outcomes that are back. Reads flights; writes lengths, tokens and
+//! notes, and takes finished requests off their rows.
+//!
+//! An outcome belongs to the binding it was planned for. A row that was cancelled, preempted or
+//! finished since has another binding, and its late outcome changes nothing.
+
+use crate::batch::{Batch, BatchAccess};
+use crate::pages::{PageAccess, Pages};
+use crate::state::{Directory, Flight, FlightRow, Stats, StepPlan};
+use bevy_ecs::prelude::*;
+use paceline_components::{Emitted, Event, FinishReason, Request, StepNotes};
+
+/// See the module.
+pub fn retire(
+    mut commands: Commands,
+    mut directory: ResMut<Directory>,
+    mut plan: ResMut<StepPlan>,
+    mut stats: ResMut<Stats>,
+    mut requests: Query<&mut Request>,
+    mut batch: BatchAccess,
+    mut pages: PageAccess,
+) {
+    let (notes, stats) = (&mut plan.notes, &mut *stats);
+    pages.with(|pages| {
+        batch.with(|batch| {
+            while batch.flights.queue.front().is_some_and(|flight| flight.has_landed) {
+                let flight = batch.flights.queue.pop_front().expect("just seen");
+                for row in flight.rows.iter().filter(|row| row.is_prefill) {
+                    let owner = &batch.owners[row.row as usize];
+                    if owner.binding == row.binding
+                        && let Ok(mut request) = requests.get_mut(owner.request)
+                    {
+                        request.computed_tokens += u64::from(row.tokens);
+                        stats.computed_tokens += u64::from(row.tokens);
+                    }
+                }
+                land(batch, pages, &flight, stats, notes, &mut |request, reason, known| {
+                    let cold = requests.get_mut(request).expect("a row's request lives");
+                    directory.by_id.remove(&cold.id);
+                    commands.entity(request).despawn();
+                    finished(&cold, reason, known)
+                });
+                pages.lift_fences(flight.step);
+                batch.flights.spare.push(flight);
+            }
+        });
+    });
+}
+
+fn finished(request: &Request, reason: FinishReason, known: u32) -> Event {
+    Event::Finished {
+        request: request.id,
+        reason,
+        prompt_tokens: request.prompt_tokens,
+        output_tokens: known - request.prompt_tokens,
+        computed_tokens: request.computed_tokens,
+        preemptions: request.preemptions,
+    }
+}
+
+fn land(
+    batch: &mut Batch,
+    pages: &mut Pages,
+    flight: &Flight,
+    stats: &mut Stats,
+    notes: &mut StepNotes,
+    finish: &mut impl FnMut(Entity, FinishReason, u32) -> Event,
+) {
+    let mut tokens = flight.outcome.tokens.as_slice();
+    for (row, count) in flight.rows.iter().zip(&flight.outcome.counts) {
+        let (emitted, rest) = tokens.split_at(*count as usize);
+        tokens = rest;
+        if !row.is_prefill {
+            stats.decode_rows += 1;
+            stats.decode_tokens += u64::from(*count);
+        }
+        let owner = batch.owners[row.row as usize];
+        if owner.binding != row.binding {
+            continue;
+        }
+        settle(batch, row, *count);
+        let first = notes.emitted_tokens.len() as u32;
+        let reason = keep(batch, row.row, emitted, &mut notes.emitted_tokens);
+        let count = notes.emitted_tokens.len() as u32 - first;
+        if count > 0 {
+            stats.output_tokens += u64::from(count);
+            notes.emitted.push(Emitted { request: owner.id, first, count });
+        }
+        if let Some(reason) = reason {
+            let known = batch.lengths[row.row as usize].known;
+            stats.finished += 1;
+            batch.release(pages, row.row);
+            notes.events.push(finish(owner.request, reason, known));
+        }
+    }
+}
+
+/// What was in flight is now history; rejected drafts leave nothing behind.
+fn settle(batch: &mut Batch, row: &FlightRow, count: u32) {
+    let lengths = &mut batch.lengths[row.row as usize];
+    lengths.in_flight -= row.tokens;
+    lengths.settled += if row.is_prefill { row.tokens } else { count };
+    lengths.emits_in_flight -= u32::from(row.emits.0 > 0);
+    if lengths.settled >= lengths.slide_at {
+        batch.due.slides.push(row.row);
+    }
+}
+
+/// Appends `emitted` up to a stop token or the limit, and says whether one was met.
+fn keep(batch: &mut Batch, row: u32, emitted: &[u32], kept: &mut Vec<u32>) -> Option<FinishReason> {
+    let lengths = &mut batch.lengths[row as usize];
+    let text = &mut batch.texts[row as usize].0;
+    let room = (lengths.limit - lengths.known) as usize;
+    let within = &emitted[..emitted.len().min(room)];
+    let stop = if text.stop_tokens.is_empty() {
+        None
+    } else {
+        within.iter().position(|token| text.stop_tokens.contains(token))
+    };
+    let within = &within[..stop.map_or(within.len(), |at| at + 1)];
+    text.tokens.extend_from_slice(within);
+    kept.extend_from_slice(within);
+    lengths.known += within.len() as u32;
+    match stop {
+        Some(_) => Some(FinishReason::Stop),
+        None => (lengths.known == lengths.limit).then_some(FinishReason::Length),
+    }
+}

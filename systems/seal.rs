@@ -1,0 +1,120 @@
+//! Step 13, `seal`: closes the step. Reads the step's rows; writes their records into the launch list
+//! and puts the step in flight. The plan does not change after it.
+//!
+//! Rows come as prompts, then decode rows, then dummy rows up to the next captured batch.
+
+use crate::batch::{Batch, BatchAccess};
+use crate::state::{Clock, FlightRow, Limits, Stats, StepPlan};
+use bevy_ecs::prelude::*;
+use paceline_components::Geometry;
+use paceline_kernels::{
+    FLAG_BOUND, FLAG_DUMMY, FLAG_LAST_CHUNK, FLAG_PREFILL, LaunchList, ON_DEVICE, RowMeta,
+};
+
+/// See the module.
+pub fn seal(
+    limits: Res<Limits>,
+    clock: Res<Clock>,
+    mut plan: ResMut<StepPlan>,
+    mut stats: ResMut<Stats>,
+    mut batch: BatchAccess,
+) {
+    let geometry = &*limits.0;
+    let list = &mut plan.launches;
+    batch.with(|batch| {
+        let mut flight = batch.flights.spare.pop().unwrap_or_default();
+        flight.step = clock.step;
+        flight.has_landed = false;
+        flight.rows.clear();
+        for chunk in 0..batch.due.chunks.len() {
+            let chunk = batch.due.chunks[chunk];
+            let mut meta = record(batch, chunk.row, chunk.tokens);
+            let end = meta.start_bound + chunk.tokens;
+            let ids = &batch.texts[chunk.row as usize].0.tokens;
+            meta.input = list.push_inputs(&ids[meta.start_bound as usize..end as usize]);
+            meta.flags |= FLAG_PREFILL;
+            if end == batch.lengths[chunk.row as usize].prefill_end {
+                meta.flags |= FLAG_LAST_CHUNK;
+            }
+            push(batch, list, &mut flight.rows, meta);
+        }
+        for decode in 0..batch.due.decodes.len() {
+            let row = batch.due.decodes[decode];
+            let mut meta = record(batch, row, geometry.lookahead.step_tokens());
+            meta.drafts = geometry.lookahead.draft_tokens;
+            if meta.start == meta.start_bound {
+                let ids = &batch.texts[row as usize].0.tokens;
+                meta.anchor = ids.get(meta.start as usize).copied().unwrap_or(ON_DEVICE);
+            }
+            push(batch, list, &mut flight.rows, meta);
+        }
+        stats.rows += flight.rows.len() as u64;
+        if batch.due.chunks.is_empty() {
+            pad(geometry, batch, list, &mut flight.rows);
+        }
+        batch.due.chunks.clear();
+        batch.due.decodes.clear();
+        if flight.rows.is_empty() {
+            batch.flights.spare.push(flight);
+        } else {
+            batch.flights.queue.push_back(flight);
+        }
+    });
+    stats.steps += 1;
+    list.seal();
+}
+
+/// The record of `row`, whose step is in flight already, computing `tokens`.
+fn record(batch: &mut Batch, row: u32, tokens: u32) -> RowMeta {
+    let owner = &mut batch.owners[row as usize];
+    let lengths = &batch.lengths[row as usize];
+    let is_first = !std::mem::replace(&mut owner.is_announced, true);
+    RowMeta {
+        request_low: owner.id as u32,
+        request_high: (owner.id >> 32) as u32,
+        row,
+        flags: if is_first { FLAG_BOUND } else { 0 },
+        start: lengths.settled,
+        start_bound: lengths.start_bound() - tokens,
+        tokens,
+        drafts: 0,
+        input: 0,
+        anchor: ON_DEVICE,
+        slot: owner.slot,
+        covered: lengths.covered,
+    }
+}
+
+fn push(batch: &Batch, list: &mut LaunchList, rows: &mut Vec<FlightRow>, meta: RowMeta) {
+    list.push_row(meta);
+    rows.push(FlightRow {
+        request: meta.request(),
+        row: meta.row,
+        binding: if meta.has(FLAG_DUMMY) { 0 } else { batch.owners[meta.row as usize].binding },
+        tokens: meta.tokens,
+        is_prefill: meta.flags & FLAG_PREFILL != 0,
+        emits: meta.emits(),
+    });
+}
+
+/// Pads a batch of decode rows to the next captured size with rows of the dummy's own pages and
+/// slot.
+fn pad(geometry: &Geometry, batch: &Batch, list: &mut LaunchList, rows: &mut Vec<FlightRow>) {
+    let used = rows.len() as u32;
+    let captured = geometry.config.graph_batches.iter().find(|size| **size >= used);
+    let Some(size) = captured.filter(|_| used > 0) else { return };
+    let dummy = geometry.config.max_batch;
+    for _ in used..*size {
+        let meta = RowMeta {
+            row: dummy,
+            flags: FLAG_DUMMY,
+            tokens: geometry.lookahead.step_tokens(),
+            drafts: geometry.lookahead.draft_tokens,
+            anchor: 0,
+            slot: dummy,
+            covered: geometry.groups[0].dummy_pages * geometry.config.page_tokens,
+            ..RowMeta::default()
+        };
+        push(batch, list, rows, meta);
+    }
+}

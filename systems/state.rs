@@ -1,0 +1,203 @@
+//! Resources of the world: queues that have an order, scratch of one step, counters.
+
+use ahash::RandomState;
+use bevy_ecs::prelude::*;
+use crossbeam::queue::ArrayQueue;
+use paceline_components::{Geometry, NewRequest, Outcome, StepNotes};
+use paceline_kernels::LaunchList;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+/// Limits of the world.
+#[derive(Resource, Clone, Debug)]
+pub struct Limits(pub Arc<Geometry>);
+
+/// The step being planned.
+#[derive(Resource, Clone, Copy, Debug, Default)]
+pub struct Clock {
+    /// Its number, from 1.
+    pub step: u64,
+}
+
+/// What an embedder sends, in order.
+#[derive(Debug)]
+pub enum Command {
+    /// A new request, checked against the limits, and the most tokens it may reach.
+    Submit(NewRequest, u32),
+    /// The request with this id ends now.
+    Cancel(u64),
+}
+
+/// Where commands come in, shared with every handle.
+#[derive(Resource, Clone, Debug)]
+pub struct Ingress {
+    /// Commands not taken in yet.
+    pub queue: Arc<ArrayQueue<Command>>,
+    /// Requests that wait there or in the world for their first admission.
+    pub waiting: Arc<AtomicU32>,
+}
+
+/// Live requests by id.
+#[derive(Resource, Debug)]
+pub struct Directory {
+    /// Entity of each live request.
+    pub by_id: HashMap<u64, Entity, RandomState>,
+    /// Arrivals so far.
+    pub arrivals: u64,
+}
+
+/// Requests without a row, in the order they are admitted, and in the order they came.
+#[derive(Resource, Debug, Default)]
+pub struct Waiting {
+    /// By priority class, then arrival.
+    pub by_class: BTreeMap<(u8, u64), Entity>,
+    /// By arrival: class and arrival.
+    pub by_arrival: BTreeSet<(u64, u8)>,
+    /// The longest waiting request and how many later ones were admitted before it.
+    pub passed_over: (u64, u32),
+}
+
+impl Waiting {
+    /// Puts a request in line; a preempted one keeps its old arrival.
+    pub fn insert(&mut self, class: u8, arrival: u64, request: Entity) {
+        self.by_class.insert((class, arrival), request);
+        self.by_arrival.insert((arrival, class));
+    }
+
+    /// Takes a request out of line.
+    pub fn remove(&mut self, class: u8, arrival: u64) {
+        self.by_class.remove(&(class, arrival));
+        self.by_arrival.remove(&(arrival, class));
+    }
+}
+
+/// Rows in use.
+#[derive(Resource, Debug, Default)]
+pub struct Running {
+    /// By priority class, then arrival: the last is the first to be preempted.
+    pub order: Vec<u32>,
+    /// Free rows, first in first out.
+    pub free_rows: VecDeque<u32>,
+    /// Rows whose prompt is not planned to its end.
+    pub prefills: u32,
+    /// Bindings so far.
+    pub bindings: u64,
+    /// Decode rows left out lately for want of tokens: where the next step starts.
+    pub decode_turn: usize,
+    /// A row found no pages: nothing is admitted until it has them.
+    pub is_starved: bool,
+}
+
+/// A step that has been planned and whose outcome is not taken in.
+#[derive(Debug, Default)]
+pub struct Flight {
+    /// Its number.
+    pub step: u64,
+    /// Its rows, in plan order.
+    pub rows: Vec<FlightRow>,
+    /// What came back.
+    pub outcome: Outcome,
+    /// Whether it came back.
+    pub has_landed: bool,
+}
+
+/// A row of a step in flight.
+#[derive(Clone, Copy, Debug)]
+pub struct FlightRow {
+    /// Request id.
+    pub request: u64,
+    /// Batch row.
+    pub row: u32,
+    /// Its binding when it was planned; dummy rows have none.
+    pub binding: u64,
+    /// Most tokens it adds to the history.
+    pub tokens: u32,
+    /// Whether it is a chunk of a prompt.
+    pub is_prefill: bool,
+    /// Fewest and most tokens it emits.
+    pub emits: (u32, u32),
+}
+
+/// Steps in flight, oldest first.
+#[derive(Resource, Debug, Default)]
+pub struct Flights {
+    /// At most the overlap depth and the step being planned.
+    pub queue: VecDeque<Flight>,
+    /// Flights to be used again.
+    pub spare: Vec<Flight>,
+}
+
+impl Flights {
+    /// The newest step in flight: what a row with tokens in flight may still touch.
+    #[must_use]
+    pub fn newest(&self) -> Option<u64> {
+        self.queue.back().map(|flight| flight.step)
+    }
+}
+
+/// Rows and slots that later systems of the step have work on.
+#[derive(Resource, Debug, Default)]
+pub struct Due {
+    /// Rows whose settled history lets a page leave a window.
+    pub slides: Vec<u32>,
+    /// Rows whose pages changed.
+    pub tables: Vec<u32>,
+    /// Rows bound in this step.
+    pub bound: Vec<u32>,
+    /// Drafter slots whose row was released.
+    pub released_slots: Vec<u32>,
+    /// Prompt chunks of the step, in order.
+    pub chunks: Vec<Scheduled>,
+    /// Decode rows of the step, in order.
+    pub decodes: Vec<u32>,
+}
+
+/// A prompt chunk of the step.
+#[derive(Clone, Copy, Debug)]
+pub struct Scheduled {
+    /// Batch row.
+    pub row: u32,
+    /// Tokens it computes.
+    pub tokens: u32,
+}
+
+/// What the step hands out.
+#[derive(Resource, Debug)]
+pub struct StepPlan {
+    /// Device work.
+    pub launches: LaunchList,
+    /// Events and final tokens.
+    pub notes: StepNotes,
+}
+
+impl StepPlan {
+    /// Empties the plan for `step`.
+    pub fn begin(&mut self, step: u64) {
+        self.launches.begin(step);
+        self.notes.events.clear();
+        self.notes.emitted.clear();
+        self.notes.emitted_tokens.clear();
+    }
+}
+
+/// Counters since the world was built.
+#[derive(Resource, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Steps planned.
+    pub steps: u64,
+    /// Rows planned, dummy rows not counted.
+    pub rows: u64,
+    /// Prompt tokens computed, recomputation included.
+    pub computed_tokens: u64,
+    /// Tokens emitted and kept.
+    pub output_tokens: u64,
+    /// Decode rows that came back.
+    pub decode_rows: u64,
+    /// Tokens those rows emitted, discarded ones included.
+    pub decode_tokens: u64,
+    /// Rows that lost their pages.
+    pub preemptions: u64,
+    /// Requests that ended, cancelled ones included.
+    pub finished: u64,
+}
