@@ -1,5 +1,7 @@
 //! What a step tells the embedder beside its launch list, and what the embedder hands back.
 
+use serde::{Deserialize, Serialize};
+
 /// Why a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -78,7 +80,7 @@ pub struct StepNotes {
 ///
 /// A decode row emits 1 to K + 1 tokens: the accepted drafts and the one after them. A prompt's
 /// last chunk emits exactly one, any other chunk none, a dummy row none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The step.
     pub step: u64,

@@ -4,6 +4,7 @@
 //! brings them back.
 
 use bevy_ecs::prelude::*;
+use serde::{Deserialize, Serialize};
 
 /// What an embedder asks for.
 ///
@@ -12,7 +13,7 @@ use bevy_ecs::prelude::*;
 /// let request = NewRequest::new(7, vec![1, 2, 3], 16).stop_tokens(vec![0]).class(1);
 /// assert_eq!(request.prompt.len(), 3);
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewRequest {
     /// Id, unique among live requests; the embedder's own.
     pub id: u64,

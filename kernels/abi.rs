@@ -99,6 +99,12 @@ impl RowMeta {
         self.flags & flag != 0
     }
 
+    /// Whether the row verifies drafts of a live request.
+    #[must_use]
+    pub fn is_decode(&self) -> bool {
+        !self.has(FLAG_PREFILL) && !self.has(FLAG_DUMMY)
+    }
+
     /// Fewest and most tokens the row emits.
     #[must_use]
     pub fn emits(&self) -> (u32, u32) {

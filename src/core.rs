@@ -37,6 +37,21 @@ pub struct Plan<'a> {
     notes: &'a StepNotes,
 }
 
+/// A plan kept beyond the next call to the core.
+#[derive(Clone, Debug)]
+pub struct OwnedPlan {
+    launches: LaunchList,
+    notes: StepNotes,
+}
+
+impl OwnedPlan {
+    /// The plan.
+    #[must_use]
+    pub fn plan(&self) -> Plan<'_> {
+        Plan { launches: &self.launches, notes: &self.notes }
+    }
+}
+
 /// Why a step was not planned. The world is as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -68,7 +83,6 @@ pub struct Output<'a> {
 
 impl Core {
     /// Describes a core to build; see [`Builder`](crate::Builder).
-    #[must_use]
     pub fn builder() -> crate::Builder {
         crate::Builder::default()
     }
@@ -101,7 +115,7 @@ impl Core {
     }
 
     /// Plans the next step. A plan without rows is no step in flight: there is nothing to
-    /// complete.
+    /// complete, but its launches may still take pages out of block tables.
     ///
     /// # Errors
     /// When more steps are in flight than the overlap depth allows, or the core is poisoned.
@@ -263,6 +277,12 @@ impl Inbox {
 }
 
 impl<'a> Plan<'a> {
+    /// A copy that outlives the next call to the core.
+    #[must_use]
+    pub fn to_owned_plan(&self) -> OwnedPlan {
+        OwnedPlan { launches: self.launches.clone(), notes: self.notes.clone() }
+    }
+
     /// Number of the step.
     #[must_use]
     pub fn step(&self) -> u64 {

@@ -37,8 +37,14 @@
 pub mod bench;
 mod builder;
 mod core;
+pub mod engine;
+pub mod record;
+pub mod report;
+pub mod run;
+mod verify;
+pub mod workload;
 
-pub use crate::core::{Core, Inbox, Output, PageCount, Plan, StepError};
+pub use crate::core::{Core, Inbox, Output, OwnedPlan, PageCount, Plan, StepError};
 pub use builder::Builder;
 pub use paceline_components::{
     BufferSpec, Config, ConfigError, Drafter, DrafterKind, Event, FinishReason, Geometry,
@@ -47,3 +53,4 @@ pub use paceline_components::{
 };
 pub use paceline_kernels as kernels;
 pub use paceline_systems::Stats;
+pub use verify::Verifier;

@@ -125,7 +125,7 @@ struct Run {
 
 impl Run {
     fn new(bench: &StepBench) -> Result<Self, crate::ConfigError> {
-        let mut core = Core::new(&bench.config())?;
+        let core = Core::new(&bench.config())?;
         let inbox = core.inbox();
         for request in 0..bench.requests {
             // Lengths differ so that rows cross pages in different steps.

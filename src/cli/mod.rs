@@ -1,20 +1,29 @@
 //! The command line.
 
 mod bench;
+mod replay;
+mod run;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// A scheduling core for LLM inference servers.
+/// A scheduling core for LLM inference servers: target and drafter in one paged KV cache.
+///
+/// Without a command it serves the built-in agentic workload, follows every page, and says what to
+/// try next.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Serve a workload and report on it.
+    Run(Box<run::Run>),
+    /// Replay a recording: every plan must come out the same, byte for byte.
+    Replay(replay::Replay),
     /// Time a part of the core.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -22,8 +31,15 @@ enum Command {
 
 /// Runs the command line.
 pub fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(tracing::Level::WARN)
+        .init();
     let result = match Cli::parse().command {
-        Command::Bench(bench) => bench.run(),
+        Some(Command::Run(run)) => run.run(),
+        Some(Command::Replay(replay)) => replay.run(),
+        Some(Command::Bench(bench)) => bench.run(),
+        None => run::first_run(),
     };
     match result {
         Ok(code) => code,
@@ -32,4 +48,28 @@ pub fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Reads a number of bytes: `80GiB`, `512MiB`, `1073741824`.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("", 0)];
+    units
+        .iter()
+        .find_map(|(unit, shift)| {
+            let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
+            (number >= 0.0).then(|| (number * (1u64 << shift) as f64) as u64)
+        })
+        .ok_or_else(|| format!("`{text}`: takes a number of bytes, 80GiB or 512MiB for example"))
+}
+
+/// Reads a number of tokens: `4096`, `32K`, `1M`.
+pub fn parse_tokens(text: &str) -> Result<u32, String> {
+    let units = [("K", 10), ("M", 20), ("", 0)];
+    units
+        .iter()
+        .find_map(|(unit, shift)| {
+            let number: u32 = text.strip_suffix(unit)?.parse().ok()?;
+            number.checked_mul(1 << shift)
+        })
+        .ok_or_else(|| format!("`{text}`: takes a number of tokens, 4096, 32K or 1M for example"))
 }
