@@ -16,6 +16,8 @@ pub struct Header {
     pub rows: u32,
     /// Records in the table section.
     pub deltas: u32,
+    /// Records in the page-copy section.
+    pub copies: u32,
     /// Words in the input section.
     pub inputs: u32,
 }
@@ -37,6 +39,21 @@ pub struct TableDelta {
     pub count: u32,
     /// Slot in the group.
     pub slot: u32,
+}
+
+/// One page is copied to another of its group, in every pool. Sources are read before any row of
+/// the step writes; destinations are written once.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct PageCopy {
+    /// Group.
+    pub group: u32,
+    /// Slot to copy from.
+    pub from: u32,
+    /// Slot to copy to.
+    pub to: u32,
+    /// Leading tokens of the page that matter.
+    pub tokens: u32,
 }
 
 /// One row of the step: everything a target or drafter kernel needs beside the block tables.
@@ -82,8 +99,9 @@ pub const FLAG_DUMMY: u32 = 8;
 /// The token id is known to the device only.
 pub const ON_DEVICE: u32 = u32::MAX;
 
-const _: () = assert!(size_of::<Header>() == 24);
+const _: () = assert!(size_of::<Header>() == 28);
 const _: () = assert!(size_of::<TableDelta>() == 16);
+const _: () = assert!(size_of::<PageCopy>() == 16);
 const _: () = assert!(size_of::<RowMeta>() == 48);
 
 impl RowMeta {

@@ -1,7 +1,7 @@
 //! The host device: runs launch lists on host memory. It is the specification of every launch, the
 //! default without an accelerator, and the memory checker.
 
-use crate::abi::{RowMeta, TableDelta};
+use crate::abi::{PageCopy, RowMeta, TableDelta};
 use crate::launch::{Launch, LaunchList};
 use crate::tags::TagPages;
 use paceline_components::{GUARD_SLOT, Geometry};
@@ -33,6 +33,15 @@ pub struct HostDevice {
     cells_of_slot: Vec<Vec<u32>>,
     rows: Vec<RowMeta>,
     tags: Vec<TagPages>,
+    /// Page memory by group and pool, in words.
+    pools: Vec<Vec<PoolMemory>>,
+}
+
+/// Memory of one pool: slots of `slot_words` words.
+#[derive(Clone, Debug)]
+struct PoolMemory {
+    slot_words: usize,
+    words: Vec<u32>,
 }
 
 impl HostDevice {
@@ -42,6 +51,20 @@ impl HostDevice {
         let page_tokens = geometry.config.page_tokens;
         let tags = geometry.groups.iter().map(|g| TagPages::new(g.slots(), page_tokens)).collect();
         Self { tags, ..Self::new(geometry) }
+    }
+
+    /// Device state for `geometry` with the memory of every page, zeroed.
+    #[must_use]
+    pub fn with_pages(geometry: &Geometry) -> Self {
+        let memory = |slots: u32, bytes: u64| {
+            let slot_words = bytes.div_ceil(4) as usize;
+            PoolMemory { slot_words, words: vec![0; slots as usize * slot_words] }
+        };
+        let pools = geometry
+            .groups
+            .iter()
+            .map(|g| g.pools.iter().map(|p| memory(g.slots(), p.slot_bytes())).collect());
+        Self { pools: pools.collect(), ..Self::new(geometry) }
     }
 
     /// Device state for `geometry` without page contents.
@@ -57,7 +80,19 @@ impl HostDevice {
             cells_of_slot: geometry.groups.iter().map(|g| vec![0; g.slots() as usize]).collect(),
             rows: vec![RowMeta::default(); table_rows as usize],
             tags: Vec::new(),
+            pools: Vec::new(),
         }
+    }
+
+    /// Memory of one pool of a group, in words.
+    #[must_use]
+    pub fn pool(&self, group: u32, pool: usize) -> &[u32] {
+        &self.pools[group as usize][pool].words
+    }
+
+    /// Memory of one pool of a group, in words.
+    pub fn pool_mut(&mut self, group: u32, pool: usize) -> &mut [u32] {
+        &mut self.pools[group as usize][pool].words
     }
 
     /// Runs the launches of one step in order.
@@ -65,12 +100,24 @@ impl HostDevice {
         for launch in list.launches() {
             match launch {
                 Launch::TableDeltas => list.deltas().iter().for_each(|d| self.apply(d)),
+                Launch::PageCopies => list.copies().iter().for_each(|c| self.copy(c)),
                 Launch::Rows => {
                     for row in list.rows() {
                         self.rows[row.row as usize] = *row;
                     }
                 }
             }
+        }
+    }
+
+    fn copy(&mut self, copy: &PageCopy) {
+        if let Some(tags) = self.tags.get_mut(copy.group as usize) {
+            tags.copy(copy.from, copy.to);
+        }
+        for pool in self.pools.get_mut(copy.group as usize).into_iter().flatten() {
+            let from = copy.from as usize * pool.slot_words;
+            let to = copy.to as usize * pool.slot_words;
+            pool.words.copy_within(from..from + pool.slot_words, to);
         }
     }
 

@@ -4,7 +4,7 @@
 //! The image is what a device maps: a header, then one section for each kind of record at an
 //! offset fixed by the geometry. Sections are run in the order of [`Launch`].
 
-use crate::abi::{ABI_VERSION, Header, RowMeta, TableDelta};
+use crate::abi::{ABI_VERSION, Header, PageCopy, RowMeta, TableDelta};
 use bytemuck::Pod;
 use paceline_components::Geometry;
 use std::ops::Range;
@@ -14,6 +14,8 @@ use std::ops::Range;
 pub enum Launch {
     /// Block-table cells change.
     TableDeltas,
+    /// Pages are copied to pages of their group.
+    PageCopies,
     /// Row records of the step take effect.
     Rows,
 }
@@ -25,6 +27,7 @@ pub struct LaunchList {
     header: Header,
     rows: Section,
     deltas: Section,
+    copies: Section,
     inputs: Section,
 }
 
@@ -62,9 +65,12 @@ impl LaunchList {
         let header_end = words::<Header>().next_multiple_of(16);
         let rows = section(header_end, config.max_batch as usize, words::<RowMeta>());
         let deltas = section(rows.end(), Self::most_deltas(geometry), words::<TableDelta>());
-        let inputs = section(deltas.end(), config.token_budget as usize, 1);
+        // A row copies one partial page in each group, when it is bound.
+        let most_copies = geometry.groups.len() * config.max_batch as usize;
+        let copies = section(deltas.end(), most_copies, words::<PageCopy>());
+        let inputs = section(copies.end(), config.token_budget as usize, 1);
         let image = vec![0; inputs.end()].into_boxed_slice();
-        Self { image, header: Header::default(), rows, deltas, inputs }
+        Self { image, header: Header::default(), rows, deltas, copies, inputs }
     }
 
     /// Most table records of a step. Every group: a cell for each page a row can gain by computing,
@@ -111,6 +117,11 @@ impl LaunchList {
         push(&mut self.image, &self.deltas, &mut self.header.deltas, delta);
     }
 
+    /// Adds a page copy.
+    pub fn push_copy(&mut self, copy: PageCopy) {
+        push(&mut self.image, &self.copies, &mut self.header.copies, copy);
+    }
+
     /// Table records there is still room for.
     #[must_use]
     pub fn room_for_deltas(&self) -> usize {
@@ -138,6 +149,12 @@ impl LaunchList {
         bytemuck::cast_slice(&self.image[self.deltas.range(self.header.deltas)])
     }
 
+    /// Page copies.
+    #[must_use]
+    pub fn copies(&self) -> &[PageCopy] {
+        bytemuck::cast_slice(&self.image[self.copies.range(self.header.copies)])
+    }
+
     /// Token ids of all chunks.
     #[must_use]
     pub fn inputs(&self) -> &[u32] {
@@ -156,8 +173,9 @@ impl LaunchList {
         let header = 0..words::<Header>();
         let rows = self.rows.range(self.header.rows);
         let deltas = self.deltas.range(self.header.deltas);
+        let copies = self.copies.range(self.header.copies);
         let inputs = self.inputs.range(self.header.inputs);
-        [header, rows, deltas, inputs].into_iter().map(|range| &self.image[range])
+        [header, rows, deltas, copies, inputs].into_iter().map(|range| &self.image[range])
     }
 }
 
