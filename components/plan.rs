@@ -1,5 +1,6 @@
 //! What a step tells the embedder beside its launch list, and what the embedder hands back.
 
+use crate::prefix::DraftWindow;
 use serde::{Deserialize, Serialize};
 
 /// Why a request ended.
@@ -22,6 +23,12 @@ pub enum Event {
     Admitted {
         /// The request.
         request: u64,
+        /// Leading tokens that the prefix index knows, as far as the target can use them.
+        matched_tokens: u32,
+        /// Leading tokens it need not compute.
+        claimed_tokens: u32,
+        /// What became of the drafter's window.
+        draft_window: DraftWindow,
     },
     /// It lost its pages and waits to be computed again.
     Preempted {

@@ -85,6 +85,8 @@ pub struct RowMeta {
     pub slot: u32,
     /// Positions backed by pages in every group.
     pub covered: u32,
+    /// First position whose drafter context was written or claimed: a drafter reads none before.
+    pub context_first: u32,
 }
 
 /// The row computes a chunk of its prompt.
@@ -102,7 +104,7 @@ pub const ON_DEVICE: u32 = u32::MAX;
 const _: () = assert!(size_of::<Header>() == 28);
 const _: () = assert!(size_of::<TableDelta>() == 16);
 const _: () = assert!(size_of::<PageCopy>() == 16);
-const _: () = assert!(size_of::<RowMeta>() == 48);
+const _: () = assert!(size_of::<RowMeta>() == 52);
 
 impl RowMeta {
     /// The request id.

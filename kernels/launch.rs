@@ -163,8 +163,11 @@ impl LaunchList {
 
     /// The launches that have work, in order.
     pub fn launches(&self) -> impl Iterator<Item = Launch> + use<> {
-        let has =
-            [(Launch::TableDeltas, self.header.deltas > 0), (Launch::Rows, self.header.rows > 0)];
+        let has = [
+            (Launch::TableDeltas, self.header.deltas > 0),
+            (Launch::PageCopies, self.header.copies > 0),
+            (Launch::Rows, self.header.rows > 0),
+        ];
         has.into_iter().filter_map(|(launch, has)| has.then_some(launch))
     }
 
@@ -199,14 +202,17 @@ mod tests {
         list.begin(1 << 40);
         list.push_row(RowMeta { request_low: 7, row: 3, ..RowMeta::default() });
         list.push_delta(TableDelta { table: 1, column: 2, count: 3, slot: 4 });
+        list.push_copy(PageCopy { group: 1, from: 2, to: 3, tokens: 4 });
         assert_eq!(list.push_inputs(&[5, 6]), 0);
         assert_eq!(list.push_inputs(&[7]), 2);
         list.seal();
         assert_eq!(list.step(), 1 << 40);
         assert_eq!(list.rows()[0].request(), 7);
         assert_eq!(list.deltas(), [TableDelta { table: 1, column: 2, count: 3, slot: 4 }]);
+        assert_eq!(list.copies(), [PageCopy { group: 1, from: 2, to: 3, tokens: 4 }]);
         assert_eq!(list.inputs(), [5, 6, 7]);
-        assert_eq!(list.launches().collect::<Vec<_>>(), [Launch::TableDeltas, Launch::Rows]);
+        let launches = [Launch::TableDeltas, Launch::PageCopies, Launch::Rows];
+        assert_eq!(list.launches().collect::<Vec<_>>(), launches);
         list.begin(2);
         assert!(list.rows().is_empty() && list.launches().next().is_none());
     }

@@ -1,11 +1,11 @@
 //! Step 2, `retire`: takes in the outcomes that are back. Reads flights; writes lengths, tokens and
-//! notes, and takes finished requests off their rows.
+//! notes, and ends requests; `commit` takes them off their rows.
 //!
 //! An outcome belongs to the binding it was planned for. A row that was cancelled, preempted or
 //! finished since has another binding, and its late outcome changes nothing.
 
 use crate::batch::{Batch, BatchAccess};
-use crate::pages::{PageAccess, Pages};
+use crate::pages::PageAccess;
 use crate::state::{Directory, Flight, FlightRow, Stats, StepPlan};
 use bevy_ecs::prelude::*;
 use paceline_components::{Emitted, Event, FinishReason, Request, StepNotes};
@@ -34,14 +34,18 @@ pub fn retire(
                         stats.computed_tokens += u64::from(row.tokens);
                     }
                 }
-                land(batch, pages, &flight, stats, notes, &mut |request, reason, known| {
+                land(batch, &flight, stats, notes, &mut |request, reason, known| {
                     let cold = requests.get_mut(request).expect("a row's request lives");
                     directory.by_id.remove(&cold.id);
                     commands.entity(request).despawn();
-                    finished(&cold, reason, known)
+                    (finished(&cold, reason, known), cold.conversation)
                 });
                 pages.lift_fences(flight.step);
                 batch.flights.spare.push(flight);
+            }
+            if batch.flights.queue.is_empty() {
+                // Launches of a step without rows are over, too.
+                pages.lift_fences(u64::MAX);
             }
         });
     });
@@ -60,11 +64,10 @@ fn finished(request: &Request, reason: FinishReason, known: u32) -> Event {
 
 fn land(
     batch: &mut Batch,
-    pages: &mut Pages,
     flight: &Flight,
     stats: &mut Stats,
     notes: &mut StepNotes,
-    finish: &mut impl FnMut(Entity, FinishReason, u32) -> Event,
+    finish: &mut impl FnMut(Entity, FinishReason, u32) -> (Event, Option<u64>),
 ) {
     let mut tokens = flight.outcome.tokens.as_slice();
     for (row, count) in flight.rows.iter().zip(&flight.outcome.counts) {
@@ -89,8 +92,11 @@ fn land(
         if let Some(reason) = reason {
             let known = batch.lengths[row.row as usize].known;
             stats.finished += 1;
-            batch.release(pages, row.row);
-            notes.events.push(finish(owner.request, reason, known));
+            let (event, conversation) = finish(owner.request, reason, known);
+            notes.events.push(event);
+            // Whatever else is in flight for the row is late.
+            batch.owners[row.row as usize].binding = 0;
+            batch.due.finished.push((row.row, conversation));
         }
     }
 }
@@ -103,6 +109,9 @@ fn settle(batch: &mut Batch, row: &FlightRow, count: u32) {
     lengths.emits_in_flight -= u32::from(row.emits.0 > 0);
     if lengths.settled >= lengths.slide_at {
         batch.due.slides.push(row.row);
+    }
+    if lengths.settled >= lengths.commit_at {
+        batch.due.commits.push(row.row);
     }
 }
 

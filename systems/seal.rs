@@ -6,7 +6,7 @@
 use crate::batch::{Batch, BatchAccess};
 use crate::state::{Clock, FlightRow, Limits, Stats, StepPlan};
 use bevy_ecs::prelude::*;
-use paceline_components::Geometry;
+use paceline_components::{Geometry, NO_SLOT};
 use paceline_kernels::{
     FLAG_BOUND, FLAG_DUMMY, FLAG_LAST_CHUNK, FLAG_PREFILL, LaunchList, ON_DEVICE, RowMeta,
 };
@@ -68,6 +68,10 @@ pub fn seal(
 fn record(batch: &mut Batch, row: u32, tokens: u32) -> RowMeta {
     let owner = &mut batch.owners[row as usize];
     let lengths = &batch.lengths[row as usize];
+    if owner.slot == NO_SLOT {
+        // No drafter context is stored: nothing up to here may be read or published.
+        batch.prefix[row as usize].draft_from = lengths.start_bound();
+    }
     let is_first = !std::mem::replace(&mut owner.is_announced, true);
     RowMeta {
         request_low: owner.id as u32,
@@ -82,6 +86,7 @@ fn record(batch: &mut Batch, row: u32, tokens: u32) -> RowMeta {
         anchor: ON_DEVICE,
         slot: owner.slot,
         covered: lengths.covered,
+        context_first: batch.prefix[row as usize].draft_from,
     }
 }
 

@@ -3,8 +3,8 @@
 use ahash::RandomState;
 use bevy_ecs::prelude::*;
 use crossbeam::queue::ArrayQueue;
-use paceline_components::{Geometry, NewRequest, Outcome, StepNotes};
-use paceline_kernels::LaunchList;
+use paceline_components::{DraftWindow, Geometry, KeyChain, NewRequest, Outcome, StepNotes};
+use paceline_kernels::{LaunchList, PageCopy};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -23,8 +23,9 @@ pub struct Clock {
 /// What an embedder sends, in order.
 #[derive(Debug)]
 pub enum Command {
-    /// A new request, checked against the limits, and the most tokens it may reach.
-    Submit(NewRequest, u32),
+    /// A new request, checked against the limits, the most tokens it may reach, and the keys of
+    /// its prompt.
+    Submit(NewRequest, u32, KeyChain),
     /// The request with this id ends now.
     Cancel(u64),
 }
@@ -141,8 +142,16 @@ impl Flights {
 pub struct Due {
     /// Rows whose settled history lets a page leave a window.
     pub slides: Vec<u32>,
+    /// Rows whose settled history fills a page, or reaches another point to publish at.
+    pub commits: Vec<u32>,
+    /// Rows whose request has ended, and its conversation.
+    pub finished: Vec<(u32, Option<u64>)>,
     /// Rows whose pages changed.
     pub tables: Vec<u32>,
+    /// Single cells that name another page: group, row, ordinal.
+    pub cells: Vec<(u32, u32, u32)>,
+    /// Pages to copy.
+    pub moves: Vec<PageCopy>,
     /// Rows bound in this step.
     pub bound: Vec<u32>,
     /// Drafter slots whose row was released.
@@ -200,4 +209,30 @@ pub struct Stats {
     pub preemptions: u64,
     /// Requests that ended, cancelled ones included.
     pub finished: u64,
+    /// Tokens of all admissions that the prefix index knew, as far as the target can use them.
+    pub matched_tokens: u64,
+    /// Tokens of all admissions that need not be computed.
+    pub claimed_tokens: u64,
+    /// Admissions whose drafter window came along, where the match or its last full page ends.
+    pub draft_window_selected: u64,
+    /// Admissions whose claim was cut for the drafter's window.
+    pub draft_window_capped: u64,
+    /// Tokens those computed again.
+    pub draft_window_recomputed: u64,
+}
+
+impl Stats {
+    /// Counts an admission.
+    pub fn count_claim(&mut self, matched_tokens: u32, claimed_tokens: u32, window: DraftWindow) {
+        self.matched_tokens += u64::from(matched_tokens);
+        self.claimed_tokens += u64::from(claimed_tokens);
+        match window {
+            DraftWindow::Selected | DraftWindow::Retried => self.draft_window_selected += 1,
+            DraftWindow::Capped => {
+                self.draft_window_capped += 1;
+                self.draft_window_recomputed += u64::from(matched_tokens - claimed_tokens);
+            }
+            DraftWindow::None | DraftWindow::Uncapped => {}
+        }
+    }
 }
