@@ -26,7 +26,7 @@ pub use config::{
 pub use error::{ConfigError, OutcomeError, SubmitError};
 pub use geometry::{GROUPS_MAX, GUARD_SLOT, Geometry, GroupGeometry};
 pub use group::{BlockTable, Cached, FreeSlots, GroupIndex, Ledger};
-pub use page::{Fence, Fences, NO_NODE, PageLink, PageNode, PageRefs, Priority};
+pub use page::{Fence, NO_NODE, PageLink, PageNode, PageRefs, Priority};
 pub use plan::{Emitted, Event, FinishReason, Outcome, StepNotes};
 pub use pool::{BufferPlace, Pool, coalesce};
 pub use prefix::{DraftWindow, ExtraKeys, Fact, Item, KeyChain, PageKey};

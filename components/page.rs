@@ -7,7 +7,6 @@
 //! dummy row's; they never move.
 
 use bevy_ecs::prelude::*;
-use std::collections::VecDeque;
 
 /// Holders of a page.
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,12 +45,8 @@ pub struct PageLink {
     pub next: u32,
 }
 
-/// Pages whose last holder left while a step in flight could touch them. The fence is a holder:
-/// it lets go when that step has landed.
-#[derive(Resource, Debug, Default)]
-pub struct Fences(pub VecDeque<Fence>);
-
-/// One fenced page.
+/// A page whose row left while a step in flight could touch it. The fence is a holder: it lets go
+/// when that step has landed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fence {
     /// The step that may still touch it.

@@ -82,6 +82,19 @@ pub struct StepNotes {
     pub emitted_tokens: Vec<u32>,
 }
 
+impl StepNotes {
+    /// Moves an outcome's tokens in, without a copy where they are the first; where they begin.
+    pub fn take_tokens(&mut self, tokens: &mut Vec<u32>) -> u32 {
+        let first = self.emitted_tokens.len();
+        if first == 0 {
+            std::mem::swap(&mut self.emitted_tokens, tokens);
+        } else {
+            self.emitted_tokens.append(tokens);
+        }
+        first as u32
+    }
+}
+
 /// What the engine hands back for one step: for each row of the plan how many tokens it emitted,
 /// and those tokens, row after row.
 ///

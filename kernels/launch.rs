@@ -182,11 +182,11 @@ impl LaunchList {
     }
 }
 
+#[inline(always)]
 fn push<T: Pod>(image: &mut [u32], section: &Section, count: &mut u32, record: T) {
     assert!((*count as usize) < section.capacity_records, "launch list section is full");
-    let range = section.range(*count);
-    image[range.end..range.end + section.record_words]
-        .copy_from_slice(bytemuck::cast_slice(std::slice::from_ref(&record)));
+    let at = section.at + *count as usize * words::<T>();
+    bytemuck::cast_slice_mut(&mut image[at..at + words::<T>()])[0] = record;
     *count += 1;
 }
 

@@ -9,8 +9,7 @@ use paceline_components::{
 };
 use paceline_kernels::{LaunchList, RowMeta};
 use paceline_systems::{
-    Clock, Command, Facts, Flights, Ingress, Running, Stats, StepPlan, Waiting, audit, build,
-    schedule,
+    Agenda, Cache, Command, Ingress, Stats, StepPlan, Waiting, audit, build, schedule,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -127,7 +126,7 @@ impl Core {
         if self.is_poisoned {
             return Err(StepError::Poisoned);
         }
-        let flights = self.world.resource::<Flights>();
+        let flights = &self.world.resource::<Agenda>().flights;
         let in_flight = flights.queue.iter().filter(|flight| !flight.has_landed);
         let overlap_depth = self.geometry.config.overlap_depth;
         if let Some(oldest) = in_flight.clone().next()
@@ -136,11 +135,11 @@ impl Core {
             return Err(StepError::OutcomeMissing { step: oldest.step, overlap_depth });
         }
         self.is_poisoned = true;
-        let mut clock = self.world.resource_mut::<Clock>();
-        clock.step += 1;
-        let step = clock.step;
+        let mut agenda = self.world.resource_mut::<Agenda>();
+        agenda.step += 1;
+        let step = agenda.step;
         self.world.resource_mut::<StepPlan>().begin(step);
-        self.world.resource_mut::<Facts>().0.clear();
+        self.world.resource_mut::<Cache>().facts.clear();
         self.schedule.run(&mut self.world);
         self.world.clear_trackers();
         self.is_poisoned = false;
@@ -161,7 +160,7 @@ impl Core {
     /// When the outcome does not fit the step; the step then stays in flight.
     pub fn complete(&mut self, outcome: &Outcome) -> Result<(), OutcomeError> {
         let step = outcome.step;
-        let mut flights = self.world.resource_mut::<Flights>();
+        let flights = &mut self.world.resource_mut::<Agenda>().into_inner().flights;
         let Some(flight) = flights.queue.iter_mut().find(|flight| !flight.has_landed) else {
             return Err(OutcomeError::NothingInFlight { step });
         };
@@ -194,29 +193,29 @@ impl Core {
     /// Pages that became findable or ceased to be in the last step, in order.
     #[must_use]
     pub fn facts(&self) -> &[Fact] {
-        &self.world.resource::<Facts>().0
+        &self.world.resource::<Cache>().facts
     }
 
     /// Whether nothing waits, runs or is in flight.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.world.resource::<Waiting>().by_class.is_empty()
-            && self.world.resource::<Running>().order.is_empty()
-            && self.world.resource::<Flights>().queue.is_empty()
+            && self.world.resource::<Agenda>().running.order.is_empty()
+            && self.world.resource::<Agenda>().flights.queue.is_empty()
             && self.inbox.queue.is_empty()
     }
 
     /// Counters since the core was built.
     #[must_use]
     pub fn stats(&self) -> &Stats {
-        self.world.resource::<Stats>()
+        &self.world.resource::<StepPlan>().stats
     }
 
     /// Requests that wait and rows that run.
     #[must_use]
     pub fn load(&self) -> (usize, usize) {
         let waiting = self.world.resource::<Waiting>().by_class.len();
-        (waiting, self.world.resource::<Running>().order.len())
+        (waiting, self.world.resource::<Agenda>().running.order.len())
     }
 
     /// Page accounts, group by group.

@@ -12,7 +12,7 @@ use crate::budget::{Budget, prefill_demand};
 use crate::claim::{Need, claim};
 use crate::matching::Match;
 use crate::pages::{PageAccess, Pages};
-use crate::state::{Ingress, Limits, Stats, StepPlan, Waiting};
+use crate::state::{Ingress, Limits, Refusal, StepPlan, Waiting};
 use bevy_ecs::prelude::*;
 use paceline_components::{Event, Geometry, PublishPolicy, Request, Text, WaitingText};
 use std::ops::Bound;
@@ -22,19 +22,17 @@ use std::sync::atomic::Ordering::Relaxed;
 const LOOK_PAST: usize = 16;
 
 /// See the module.
-#[expect(clippy::too_many_arguments, reason = "a system's parameters are its reads and writes")]
 pub fn admission(
     limits: Res<Limits>,
     ingress: Res<Ingress>,
     mut waiting: ResMut<Waiting>,
     mut plan: ResMut<StepPlan>,
-    mut stats: ResMut<Stats>,
     mut found: Local<Match>,
     mut requests: Query<(&mut Request, &mut WaitingText)>,
     mut batch: BatchAccess,
     mut pages: PageAccess,
 ) {
-    let (running, ..) = batch.lists();
+    let running = &batch.agenda().running;
     if waiting.by_class.is_empty() || running.is_starved || running.free_rows.is_empty() {
         return;
     }
@@ -54,7 +52,13 @@ pub fn admission(
                 let (mut request, mut text) =
                     requests.get_mut(entity).expect("waiting requests live");
                 let text = &mut text.0;
-                let decision = decide(pages, batch, &mut found, text);
+                let refusal = waiting.refusals.get(&arrival);
+                let decision = if refusal.is_some_and(|r| still_holds(r, pages, batch, text)) {
+                    None
+                } else {
+                    let decided = decide(pages, batch, &mut found, text);
+                    decided.map_err(|refusal| waiting.refusals.insert(arrival, refusal)).ok()
+                };
                 let claimed = decision.map_or(0, |d| d.claim_tokens);
                 let pages_claimed = claimed.div_ceil(geometry.config.page_tokens);
                 let Some(decision) = decision.filter(|_| pages_claimed <= cells) else {
@@ -74,7 +78,7 @@ pub fn admission(
                 if request.preemptions == 0 {
                     ingress.waiting.fetch_sub(1, Relaxed);
                 }
-                stats.count_claim(found.tokens, decision.claim_tokens, decision.window);
+                plan.stats.count_claim(found.tokens, decision.claim_tokens, decision.window);
                 plan.notes.events.push(Event::Admitted {
                     request: request.id,
                     matched_tokens: found.tokens,
@@ -86,6 +90,23 @@ pub fn admission(
     });
 }
 
+/// Steps after which a refused request is looked at in any case: pages it would share may be held
+/// by others by then.
+const LOOK_AGAIN_STEPS: u64 = 16;
+
+/// Whether a request would be refused again for the same reason.
+fn still_holds(refusal: &Refusal, pages: &Pages, batch: &Batch, text: &Text) -> bool {
+    let next = text.chain.keys().get(refusal.next_page as usize);
+    batch.step < refusal.until_step
+        && !refusal.need.fits(pages, growth(batch))
+        && next.is_none_or(|key| pages.index.find(*key).is_none())
+}
+
+/// Decode rows, each of which is sure of its next page.
+fn growth(batch: &Batch) -> u32 {
+    batch.running.order.len() as u32 - batch.running.prefills
+}
+
 /// What a request would claim, if it fits now. Where a partial page would not fit beside its copy
 /// the claim ends at the last full page.
 fn decide(
@@ -93,25 +114,31 @@ fn decide(
     batch: &Batch,
     found: &mut Match,
     text: &mut Text,
-) -> Option<Decision> {
+) -> Result<Decision, Refusal> {
     let length = text.tokens.len() as u32;
     if pages.geometry.config.publish == PublishPolicy::Off {
         *found = Match { nodes: std::mem::take(&mut found.nodes), ..Match::default() };
     } else {
         text.extend_keys(length);
         found.find(pages, text);
-        if is_being_computed(pages, batch, found, text) {
-            return None;
-        }
-    }
-    let decision = branch_cap(pages, found, length, u32::MAX);
-    let growth = batch.running.order.len() as u32 - batch.running.prefills;
-    if Need::of(pages, found, &decision, length).fits(pages, growth) {
-        return Some(decision);
     }
     let page = pages.geometry.config.page_tokens;
+    let refusal = |need, steps| Refusal {
+        need,
+        next_page: found.divergence_tokens / page,
+        until_step: batch.step + steps,
+    };
+    let decision = branch_cap(pages, found, length, u32::MAX);
+    let need = Need::of(pages, found, &decision, length);
+    if is_being_computed(pages, batch, found, text) {
+        return Err(refusal(need, 0));
+    }
+    if need.fits(pages, growth(batch)) {
+        return Ok(decision);
+    }
     let full = branch_cap(pages, found, length, decision.claim_tokens / page * page);
-    Need::of(pages, found, &full, length).fits(pages, growth).then_some(full)
+    let need = Need::of(pages, found, &full, length);
+    if need.fits(pages, growth(batch)) { Ok(full) } else { Err(refusal(need, LOOK_AGAIN_STEPS)) }
 }
 
 /// Whether a row computes the very page this request would start with: it is worth waiting for

@@ -1,13 +1,13 @@
 //! Invariants of the world between two steps, each a sentence. Costs a pass over all pages: run by
 //! tests, by `--verify` and on demand.
 
-use crate::index::PrefixIndex;
-use crate::state::{Flights, Limits, Running};
+use crate::pages::Cache;
+use crate::state::{Agenda, Limits};
 use bevy_ecs::prelude::*;
 use bitvec::prelude::*;
 use paceline_components::{
-    BlockTable, Cached, Fences, FreeSlots, GUARD_SLOT, GroupIndex, Ledger, Lengths, NO_NODE,
-    PageNode, PageRefs, RowOwner, Spans,
+    BlockTable, Cached, FreeSlots, GUARD_SLOT, GroupIndex, Ledger, Lengths, NO_NODE, PageNode,
+    PageRefs, RowOwner, Spans,
 };
 
 /// Every broken invariant, as a sentence; empty when all hold.
@@ -25,8 +25,7 @@ fn check_pages(world: &mut World, broken: &mut Vec<String>) {
     let mut rows = world.query::<(&RowOwner, &Spans)>();
     let rows: Vec<(RowOwner, Spans)> = rows.iter(world).map(|(o, s)| (*o, *s)).collect();
     let mut groups = world.query::<(&GroupIndex, &FreeSlots, &Cached, &BlockTable, &Ledger)>();
-    let prefix = world.resource::<PrefixIndex>();
-    let fences = world.resource::<Fences>();
+    let Cache { index: prefix, fences, .. } = world.resource::<Cache>();
     for (index, free, cached, table, ledger) in groups.iter(world) {
         let index = index.0 as usize;
         let group = &geometry.groups[index];
@@ -52,7 +51,7 @@ fn check_pages(world: &mut World, broken: &mut Vec<String>) {
                 promised += spans.charge[index] - spans.held(index, group.retention.sink_pages);
             }
         }
-        let fenced = fences.0.iter().filter(|fence| fence.group == index as u32);
+        let fenced = fences.iter().filter(|fence| fence.group == index as u32);
         fenced.clone().for_each(|fence| holders[fence.slot as usize] += 1);
         let mut is_free = bitvec![0; group.slots() as usize];
         for &slot in &free.0 {
@@ -97,9 +96,8 @@ fn check_rows(world: &mut World, broken: &mut Vec<String>) {
     let page_tokens = world.resource::<Limits>().0.config.page_tokens;
     let mut rows = world.query::<(&RowOwner, &Lengths, &Spans)>();
     let rows: Vec<_> = rows.iter(world).map(|(o, l, s)| (*o, *l, *s)).collect();
-    let running = world.resource::<Running>();
-    let in_flight: Vec<(u32, u64, u32)> = world
-        .resource::<Flights>()
+    let Agenda { running, flights, .. } = world.resource::<Agenda>();
+    let in_flight: Vec<(u32, u64, u32)> = flights
         .queue
         .iter()
         .flat_map(|flight| flight.rows.iter().map(|r| (r.row, r.binding, r.tokens)))

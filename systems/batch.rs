@@ -1,7 +1,7 @@
 //! Binding requests to batch rows and taking them off again.
 
 use crate::pages::Pages;
-use crate::state::{Clock, Due, Flights, Running, Waiting};
+use crate::state::{Agenda, Due, Flights, Running, Waiting};
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::SystemParam;
 use paceline_components::{
@@ -22,10 +22,7 @@ pub struct BatchAccess<'w, 's> {
             &'static mut RowPrefix,
         ),
     >,
-    clock: Res<'w, Clock>,
-    running: ResMut<'w, Running>,
-    due: ResMut<'w, Due>,
-    flights: ResMut<'w, Flights>,
+    agenda: ResMut<'w, Agenda>,
 }
 
 /// Columns of the batch rows; row = batch row, the last is the dummy.
@@ -56,22 +53,23 @@ impl BatchAccess<'_, '_> {
         let mut rows = self.rows.contiguous_iter_mut().expect("rows are one dense table");
         let (mut owners, mut lengths, mut spans, mut texts, mut prefix) =
             rows.next().expect("rows live for ever");
+        let agenda = &mut *self.agenda;
         work(&mut Batch {
             owners: owners.bypass_change_detection(),
             lengths: lengths.bypass_change_detection(),
             spans: spans.bypass_change_detection(),
             texts: texts.bypass_change_detection(),
             prefix: prefix.bypass_change_detection(),
-            step: self.clock.step,
-            running: &mut self.running,
-            due: &mut self.due,
-            flights: &mut self.flights,
+            step: agenda.step,
+            running: &mut agenda.running,
+            due: &mut agenda.due,
+            flights: &mut agenda.flights,
         })
     }
 
     /// The lists alone.
-    pub fn lists(&mut self) -> (&mut Running, &mut Due, &Flights) {
-        (&mut self.running, &mut self.due, &self.flights)
+    pub fn agenda(&mut self) -> &mut Agenda {
+        &mut self.agenda
     }
 }
 

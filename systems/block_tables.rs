@@ -15,7 +15,7 @@ use std::ops::Range;
 
 /// See the module.
 pub fn block_tables(mut batch: BatchAccess, mut pages: PageAccess, mut plan: ResMut<StepPlan>) {
-    let due = batch.lists().1;
+    let due = &mut batch.agenda().due;
     if due.tables.is_empty() && due.cells.is_empty() {
         return;
     }

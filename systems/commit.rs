@@ -12,7 +12,7 @@ use paceline_components::{Geometry, PublishPolicy};
 
 /// See the module.
 pub fn commit(mut batch: BatchAccess, mut pages: PageAccess, mut turns: ResMut<Turns>) {
-    let due = batch.lists().1;
+    let due = &mut batch.agenda().due;
     if due.commits.is_empty() && due.finished.is_empty() {
         return;
     }

@@ -10,7 +10,7 @@
 use crate::batch::{Batch, BatchAccess};
 use crate::budget::{Budget, prefill_demand};
 use crate::pages::{PageAccess, Pages};
-use crate::state::{Limits, Scheduled, Stats, StepPlan, Waiting};
+use crate::state::{Limits, Scheduled, StepPlan, Waiting};
 use bevy_ecs::prelude::*;
 use paceline_components::{Event, Geometry, Request, WaitingText};
 
@@ -19,7 +19,6 @@ pub fn extent(
     limits: Res<Limits>,
     mut waiting: ResMut<Waiting>,
     mut plan: ResMut<StepPlan>,
-    mut stats: ResMut<Stats>,
     mut requests: Query<(&mut Request, &mut WaitingText)>,
     mut batch: BatchAccess,
     mut pages: PageAccess,
@@ -29,7 +28,7 @@ pub fn extent(
         batch.with(|batch| {
             let mut preempt = |batch: &mut Batch, pages: &mut Pages, row: u32| {
                 let request = batch.preempt(pages, row, &mut requests, &mut waiting);
-                stats.preemptions += 1;
+                plan.stats.preemptions += 1;
                 plan.notes.events.push(Event::Preempted { request });
             };
             serve(geometry, batch, pages, &mut preempt);

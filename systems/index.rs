@@ -7,7 +7,6 @@
 //! structure; who holds a page and what its death means is [`pages`](crate::pages)' business.
 
 use ahash::RandomState;
-use bevy_ecs::prelude::Resource;
 use paceline_components::{NO_NODE, PageKey};
 use std::collections::HashMap;
 
@@ -45,7 +44,7 @@ pub struct Node {
 }
 
 /// The tree.
-#[derive(Resource, Debug)]
+#[derive(Debug)]
 pub struct PrefixIndex {
     page_tokens: usize,
     groups: usize,
@@ -61,16 +60,19 @@ impl PrefixIndex {
     #[must_use]
     pub fn new(page_tokens: u32, groups: usize, pages: u32) -> Self {
         let pages = pages as usize;
-        Self {
+        let mut index = Self {
             page_tokens: page_tokens as usize,
             groups,
-            nodes: Vec::with_capacity(pages),
-            free: Vec::with_capacity(pages),
-            entries: Vec::with_capacity(pages * groups),
-            tokens: Vec::with_capacity(pages * page_tokens as usize),
+            nodes: vec![Node::EMPTY; pages],
+            free: (0..pages as u32).rev().collect(),
+            entries: vec![Entry { slot: 0, coverage: u32::MAX }; pages * groups],
+            // Written once now, so that no step meets memory for the first time.
+            tokens: vec![u32::MAX; pages * page_tokens as usize],
             // Fixed seeds: the same run twice takes the same path.
             by_key: HashMap::with_capacity_and_hasher(pages, RandomState::with_seeds(5, 6, 7, 8)),
-        }
+        };
+        index.entries.fill(Entry::NONE);
+        index
     }
 
     /// Live nodes.

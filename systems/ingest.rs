@@ -3,7 +3,7 @@
 
 use crate::batch::BatchAccess;
 use crate::pages::PageAccess;
-use crate::state::{Command, Directory, Ingress, Stats, StepPlan, Waiting};
+use crate::state::{Command, Directory, Ingress, StepPlan, Waiting};
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::SystemState;
 use paceline_components::{
@@ -86,7 +86,7 @@ fn cancel(
         }
     };
     world.despawn(entity);
-    world.resource_mut::<Stats>().finished += 1;
+    world.resource_mut::<StepPlan>().stats.finished += 1;
     let known = text.map_or(0, |text| text.tokens.len() as u32);
     world.resource_mut::<StepPlan>().notes.events.push(Event::Finished {
         request: id,

@@ -29,9 +29,9 @@ mod world;
 
 pub use audit::audit;
 pub use branch_cap::{Decision, branch_cap};
-pub use pages::Facts;
+pub use pages::Cache;
 pub use schedule::schedule;
 pub use state::{
-    Clock, Command, Flight, Flights, Ingress, Limits, Running, Stats, StepPlan, Waiting,
+    Agenda, Command, Flight, Flights, Ingress, Limits, Running, Stats, StepPlan, Waiting,
 };
 pub use world::build;

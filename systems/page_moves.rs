@@ -7,7 +7,7 @@ use bevy_ecs::prelude::*;
 
 /// See the module.
 pub fn page_moves(mut batch: BatchAccess, mut plan: ResMut<StepPlan>) {
-    for copy in batch.lists().1.moves.drain(..) {
+    for copy in batch.agenda().due.moves.drain(..) {
         plan.launches.push_copy(copy);
     }
 }

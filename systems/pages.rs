@@ -6,13 +6,14 @@
 
 use crate::cached;
 use crate::index::{Entry, PrefixIndex};
-use crate::state::Limits;
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::SystemParam;
 use paceline_components::{
-    BlockTable, Cached, Fact, Fence, Fences, FreeSlots, GROUPS_MAX, GUARD_SLOT, Geometry,
-    GroupIndex, Ledger, NO_NODE, PageLink, PageNode, PageRefs, Priority, Spans,
+    BlockTable, Cached, Fact, Fence, FreeSlots, GROUPS_MAX, GUARD_SLOT, Geometry, GroupIndex,
+    Ledger, NO_NODE, PageLink, PageNode, PageRefs, Priority, Spans,
 };
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Access to groups, pages and the prefix index.
 #[derive(SystemParam)]
@@ -29,15 +30,21 @@ pub struct PageAccess<'w, 's> {
         ),
     >,
     pages: Query<'w, 's, (&'static mut PageRefs, &'static mut PageNode, &'static mut PageLink)>,
-    fences: ResMut<'w, Fences>,
-    index: ResMut<'w, PrefixIndex>,
-    facts: ResMut<'w, Facts>,
-    limits: Res<'w, Limits>,
+    cache: ResMut<'w, Cache>,
 }
 
-/// What happened to findable pages in this step.
-#[derive(Resource, Debug, Default)]
-pub struct Facts(pub Vec<Fact>);
+/// What is known of pages beside their columns: one resource, since every system needs it.
+#[derive(Resource, Debug)]
+pub struct Cache {
+    /// Limits.
+    pub geometry: Arc<Geometry>,
+    /// The tree of shared content.
+    pub index: PrefixIndex,
+    /// Pages that a step in flight may still touch.
+    pub fences: VecDeque<Fence>,
+    /// Pages that became findable or ceased to be in this step, in order.
+    pub facts: Vec<Fact>,
+}
 
 /// Columns of groups and pages; row = group index, row = page id.
 pub struct Pages<'a> {
@@ -53,7 +60,7 @@ pub struct Pages<'a> {
     refs: &'a mut [PageRefs],
     nodes: &'a mut [PageNode],
     links: &'a mut [PageLink],
-    fences: &'a mut Fences,
+    fences: &'a mut VecDeque<Fence>,
     facts: &'a mut Vec<Fact>,
 }
 
@@ -65,9 +72,10 @@ impl PageAccess<'_, '_> {
             groups.next().expect("groups live for ever");
         let mut pages = self.pages.contiguous_iter_mut().expect("pages are one dense table");
         let (mut refs, mut nodes, mut links) = pages.next().expect("pages live for ever");
+        let cache = &mut *self.cache;
         work(&mut Pages {
-            geometry: &self.limits.0,
-            index: &mut self.index,
+            geometry: &cache.geometry,
+            index: &mut cache.index,
             ledgers: ledgers.bypass_change_detection(),
             free: free.bypass_change_detection(),
             cached: cached.bypass_change_detection(),
@@ -75,8 +83,8 @@ impl PageAccess<'_, '_> {
             refs: refs.bypass_change_detection(),
             nodes: nodes.bypass_change_detection(),
             links: links.bypass_change_detection(),
-            fences: &mut self.fences,
-            facts: &mut self.facts.0,
+            fences: &mut cache.fences,
+            facts: &mut cache.facts,
         })
     }
 }
@@ -178,8 +186,8 @@ impl Pages<'_> {
 
     /// Lets go of what was fenced by steps up to `step`.
     pub fn lift_fences(&mut self, step: u64) {
-        while let Some(fence) = self.fences.0.front().copied().filter(|f| f.step <= step) {
-            self.fences.0.pop_front();
+        while let Some(fence) = self.fences.front().copied().filter(|f| f.step <= step) {
+            self.fences.pop_front();
             self.ledgers[fence.group as usize].fenced -= 1;
             self.drop_holder(fence.group as usize, fence.slot);
         }
@@ -249,7 +257,7 @@ impl Pages<'_> {
     pub fn let_go_of(&mut self, group: usize, slot: u32, fence: Option<u64>) {
         match fence {
             Some(step) => {
-                self.fences.0.push_back(Fence { step, group: group as u32, slot });
+                self.fences.push_back(Fence { step, group: group as u32, slot });
                 self.ledgers[group].fenced += 1;
             }
             None => self.drop_holder(group, slot),

@@ -4,7 +4,7 @@
 //! Rows come as prompts, then decode rows, then dummy rows up to the next captured batch.
 
 use crate::batch::{Batch, BatchAccess};
-use crate::state::{Clock, FlightRow, Limits, Stats, StepPlan};
+use crate::state::{FlightRow, Limits, StepPlan};
 use bevy_ecs::prelude::*;
 use paceline_components::{Geometry, NO_SLOT};
 use paceline_kernels::{
@@ -12,18 +12,12 @@ use paceline_kernels::{
 };
 
 /// See the module.
-pub fn seal(
-    limits: Res<Limits>,
-    clock: Res<Clock>,
-    mut plan: ResMut<StepPlan>,
-    mut stats: ResMut<Stats>,
-    mut batch: BatchAccess,
-) {
+pub fn seal(limits: Res<Limits>, mut plan: ResMut<StepPlan>, mut batch: BatchAccess) {
     let geometry = &*limits.0;
-    let list = &mut plan.launches;
+    let StepPlan { launches: list, stats, .. } = &mut *plan;
     batch.with(|batch| {
         let mut flight = batch.flights.spare.pop().unwrap_or_default();
-        flight.step = clock.step;
+        flight.step = batch.step;
         flight.has_landed = false;
         flight.rows.clear();
         for chunk in 0..batch.due.chunks.len() {
@@ -65,6 +59,7 @@ pub fn seal(
 }
 
 /// The record of `row`, whose step is in flight already, computing `tokens`.
+#[inline(always)]
 fn record(batch: &mut Batch, row: u32, tokens: u32) -> RowMeta {
     let owner = &mut batch.owners[row as usize];
     let lengths = &batch.lengths[row as usize];
@@ -90,6 +85,7 @@ fn record(batch: &mut Batch, row: u32, tokens: u32) -> RowMeta {
     }
 }
 
+#[inline(always)]
 fn push(batch: &Batch, list: &mut LaunchList, rows: &mut Vec<FlightRow>, meta: RowMeta) {
     list.push_row(meta);
     rows.push(FlightRow {

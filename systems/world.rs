@@ -2,17 +2,17 @@
 //! nothing.
 
 use crate::index::PrefixIndex;
-use crate::pages::Facts;
+use crate::pages::Cache;
 use crate::state::{
-    Clock, Directory, Due, Flights, Ingress, Limits, Running, Stats, StepPlan, Waiting,
+    Agenda, Directory, Due, Flights, Ingress, Limits, Running, Stats, StepPlan, Waiting,
 };
 use crate::turns::Turns;
 use ahash::RandomState;
 use bevy_ecs::prelude::*;
 use crossbeam::queue::ArrayQueue;
 use paceline_components::{
-    BlockTable, Cached, Fences, FreeDrafterSlots, FreeSlots, GUARD_SLOT, Geometry, GroupIndex,
-    Ledger, Lengths, NO_NODE, PageLink, PageNode, PageRefs, Priority, RowOwner, RowPrefix, RowText,
+    BlockTable, Cached, FreeDrafterSlots, FreeSlots, GUARD_SLOT, Geometry, GroupIndex, Ledger,
+    Lengths, NO_NODE, PageLink, PageNode, PageRefs, Priority, RowOwner, RowPrefix, RowText,
     SlotOwner, Spans, StepNotes,
 };
 use paceline_kernels::LaunchList;
@@ -42,23 +42,25 @@ pub fn build(geometry: Arc<Geometry>) -> World {
     let by_id = HashMap::with_hasher(RandomState::with_seeds(1, 2, 3, 4));
     world.insert_resource(Directory { by_id, arrivals: 0 });
     world.insert_resource(Waiting::default());
-    world.insert_resource(Running {
+    let running = Running {
         order: Vec::with_capacity(rows as usize),
         free_rows: (0..rows).collect(),
         ..Running::default()
-    });
-    world.insert_resource(Fences(VecDeque::with_capacity(4 * rows as usize)));
-    world.insert_resource(flights(&geometry));
-    world.insert_resource(due(&geometry));
+    };
+    let (due, flights) = (due(&geometry), flights(&geometry));
+    world.insert_resource(Agenda { step: 0, running, due, flights });
     let launches = LaunchList::new(&geometry);
-    world.insert_resource(StepPlan { launches, notes: notes(&geometry) });
-    world.insert_resource(Clock::default());
-    world.insert_resource(Stats::default());
+    let notes = notes(&geometry);
+    world.insert_resource(StepPlan { launches, notes, stats: Stats::default() });
     let nodes = geometry.groups.iter().map(|g| g.pages).max().unwrap_or(0);
     let groups = geometry.groups.len();
-    world.insert_resource(PrefixIndex::new(geometry.config.page_tokens, groups, nodes));
+    world.insert_resource(Cache {
+        index: PrefixIndex::new(geometry.config.page_tokens, groups, nodes),
+        fences: VecDeque::with_capacity(4 * rows as usize),
+        facts: Vec::with_capacity(16 * rows as usize),
+        geometry: geometry.clone(),
+    });
     world.insert_resource(Turns::default());
-    world.insert_resource(Facts(Vec::with_capacity(16 * rows as usize)));
     world.insert_resource(Limits(geometry));
     world
 }
