@@ -44,8 +44,9 @@ fn submit(
     let arrival = directory.arrivals;
     directory.arrivals += 1;
     let prompt_tokens = tokens.len() as u32;
-    // Room for the whole output is taken now, so that decoding allocates nothing.
-    tokens.reserve((limit_tokens - prompt_tokens) as usize);
+    // Room for the whole output is taken and touched now, so that decoding allocates nothing.
+    tokens.resize(limit_tokens as usize, 0);
+    tokens.truncate(prompt_tokens as usize);
     chain.reserve(limit_tokens);
     let request = Request {
         id,

@@ -61,8 +61,6 @@ pub struct Waiting {
 pub struct Refusal {
     /// Pages it would have needed.
     pub need: Need,
-    /// The first of its pages that the prefix index did not know.
-    pub next_page: u32,
     /// Look again at this step in any case.
     pub until_step: u64,
 }
