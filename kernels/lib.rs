@@ -9,8 +9,8 @@ mod launch;
 pub mod tags;
 
 pub use abi::{
-    ABI_VERSION, FLAG_BOUND, FLAG_DUMMY, FLAG_LAST_CHUNK, FLAG_PREFILL, Header, ON_DEVICE,
-    PageCopy, RowMeta, TableDelta,
+    ABI_VERSION, FLAG_BOUND, FLAG_DUMMY, FLAG_LAST_CHUNK, FLAG_PREFILL, FLAG_SEED, Header,
+    ON_DEVICE, PageCopy, RowMeta, TableDelta,
 };
 pub use host::{AccessError, HostDevice};
 pub use launch::{Launch, LaunchList};

@@ -172,10 +172,12 @@ pub struct Due {
     pub cells: Vec<(u32, u32, u32)>,
     /// Pages to copy.
     pub moves: Vec<PageCopy>,
-    /// Rows bound in this step.
-    pub bound: Vec<u32>,
-    /// Drafter slots whose row was released.
-    pub released_slots: Vec<u32>,
+    /// Rows without a drafter slot, in the order they ask for one.
+    pub slotless: Vec<u32>,
+    /// Drafter slots whose request has ended.
+    pub freed_slots: Vec<u32>,
+    /// Drafter slots whose request was preempted.
+    pub parked_slots: Vec<u32>,
     /// Prompt chunks of the step, in order.
     pub chunks: Vec<Scheduled>,
     /// Decode rows of the step, in order.
