@@ -7,6 +7,7 @@
 
 mod config;
 mod error;
+mod fault;
 mod geometry;
 mod group;
 mod page;
@@ -24,6 +25,9 @@ pub use config::{
     ReusePolicy,
 };
 pub use error::{ConfigError, OutcomeError, SubmitError};
+#[cfg(feature = "faults")]
+pub use fault::break_rule;
+pub use fault::{Fault, is_broken};
 pub use geometry::{GROUPS_MAX, GUARD_SLOT, Geometry, GroupGeometry};
 pub use group::{BlockTable, Cached, FreeSlots, GroupIndex, Ledger};
 pub use page::{Fence, NO_NODE, PageLink, PageNode, PageRefs, Priority};

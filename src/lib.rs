@@ -36,6 +36,7 @@
 #[cfg(feature = "cli")]
 pub mod bench;
 mod builder;
+pub mod capacity;
 mod core;
 pub mod engine;
 pub mod record;
@@ -53,5 +54,5 @@ pub use paceline_components::{
     window_pages,
 };
 pub use paceline_kernels as kernels;
-pub use paceline_systems::{Probe, Stats};
+pub use paceline_systems::{Probe, Stats, WarmUp, WarmUpError};
 pub use verify::Verifier;

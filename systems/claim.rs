@@ -6,7 +6,7 @@ use crate::branch_cap::Decision;
 use crate::commit::next_commit;
 use crate::matching::Match;
 use crate::pages::Pages;
-use paceline_components::{GROUPS_MAX, ReusePolicy};
+use paceline_components::{Fault, GROUPS_MAX, ReusePolicy, is_broken};
 use paceline_kernels::PageCopy;
 use std::ops::Range;
 
@@ -70,7 +70,7 @@ pub fn claim(pages: &mut Pages, batch: &mut Batch, row: u32, found: &Match, deci
         charges[group] = charge(pages, group, batch.lengths[at].known);
         let whole = whole_pages(pages, &decision, &claimed);
         pages.ledgers[group].claimed_pages += u64::from(whole);
-        if tokens.is_multiple_of(page) {
+        if tokens.is_multiple_of(page) || is_broken(Fault::SharedWrite) {
             continue;
         }
         let last = spans.extent - 1;

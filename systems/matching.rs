@@ -5,7 +5,7 @@
 //! shorten it.
 
 use crate::pages::Pages;
-use paceline_components::{Owner, ReusePolicy, Text};
+use paceline_components::{Fault, Owner, ReusePolicy, Text, is_broken};
 
 /// Nodes of a match, first page first, and how far they reach.
 #[derive(Debug, Default)]
@@ -67,6 +67,11 @@ impl Match {
     /// Whether every group that may ride along is complete at `tokens`.
     #[must_use]
     pub fn is_complete(&self, pages: &Pages, tokens: u32) -> bool {
+        if is_broken(Fault::AlignedOnly)
+            && !tokens.is_multiple_of(pages.geometry.config.page_tokens)
+        {
+            return false;
+        }
         (0..pages.groups()).all(|group| match pages.geometry.groups[group].policy {
             ReusePolicy::Required => true,
             ReusePolicy::Optional => self.first_gap(pages, group, tokens).is_none(),

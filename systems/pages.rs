@@ -130,6 +130,25 @@ impl Pages<'_> {
         true
     }
 
+    /// Pages of a group that are free now.
+    #[must_use]
+    pub fn free_pages(&self, group: usize) -> u32 {
+        self.free[group].0.len() as u32
+    }
+
+    /// Gives back what `row` grew by beyond `extent` pages, which no step in flight has seen.
+    pub fn shrink(&mut self, row: u32, spans: &mut Spans, extent: u32) {
+        for group in 0..self.groups() {
+            for ordinal in (extent..spans.extent).rev() {
+                self.let_go(group, row, ordinal, None);
+            }
+            if spans.is_charged {
+                self.ledgers[group].promised += spans.extent - extent;
+            }
+        }
+        spans.extent = extent;
+    }
+
     /// Lets go of the pages of `row` that a window no longer needs at `settled` tokens.
     pub fn slide(&mut self, row: u32, spans: &mut Spans, settled: u32, fence: Option<u64>) {
         for group in 0..self.groups() {

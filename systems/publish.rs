@@ -8,7 +8,7 @@
 use crate::batch::Batch;
 use crate::index::{Entry, NO_KEY};
 use crate::pages::Pages;
-use paceline_components::{NO_NODE, Owner, Priority, ReusePolicy};
+use paceline_components::{Fault, NO_NODE, Owner, Priority, ReusePolicy, is_broken};
 use paceline_kernels::PageCopy;
 
 /// How a partial last page is published.
@@ -157,6 +157,7 @@ fn own_page(pages: &mut Pages, batch: &Batch, row: u32, group: usize, ordinal: u
 fn is_written(pages: &Pages, batch: &Batch, row: u32, group: usize, ordinal: u32) -> bool {
     let first = ordinal * pages.geometry.config.page_tokens;
     pages.geometry.groups[group].owner == Owner::Target
+        || is_broken(Fault::OpenGate)
         || first >= batch.prefix[row as usize].draft_from
 }
 
