@@ -197,6 +197,15 @@ pub struct LayerSpec {
     pub buffers: Vec<BufferSpec>,
 }
 
+impl LayerSpec {
+    /// Bytes of a token in all of the layers.
+    #[must_use]
+    pub fn bytes_per_token(&self) -> u64 {
+        let layer: u64 = self.buffers.iter().map(|b| u64::from(b.bytes_per_token)).sum();
+        layer * u64::from(self.count)
+    }
+}
+
 /// One buffer of a layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

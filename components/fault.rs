@@ -8,6 +8,8 @@ pub enum Fault {
     SharedGroup,
     /// I-2: a slot is not seeded when its row starts behind a claim.
     Unseeded,
+    /// I-3: peers are not compared when they register.
+    UncheckedPeer,
     /// I-4: backed positions are counted by valid entries instead of up to the last one.
     CountedExtent,
     /// I-5: warm-up rows inherit their slot's context length.
@@ -22,6 +24,10 @@ pub enum Fault {
     WholeRows,
     /// I-9: the extra is `num_extra_kv_tokens` although a drafter's block is wider.
     ShortExtra,
+    /// I-10: an explicit wish to share is dropped in silence.
+    SilentFallback,
+    /// I-11: whoever starts the workers decides for them.
+    LauncherJudges,
     /// I-12: a dummy row takes a real drafter slot.
     DummyInherits,
     /// I-13: the plan does not say how far a row is backed.

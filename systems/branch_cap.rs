@@ -60,7 +60,7 @@ pub fn branch_cap(pages: &Pages, found: &Match, length_tokens: u32, most_tokens:
     }
     let mut limit = (length_tokens + 1).saturating_sub(window);
     let branch = found.divergence_tokens;
-    let is_near = branch > 0 && length_tokens - branch <= window;
+    let is_near = found.is_branch && branch > 0 && length_tokens - branch <= window;
     if is_near {
         limit = limit.min((branch + 1).saturating_sub(window));
     }

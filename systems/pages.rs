@@ -310,7 +310,7 @@ impl Pages<'_> {
         self.index.set_entry(node, group, entry);
         self.nodes[self.geometry.page(group, entry.slot)] = PageNode { node, priority };
         self.ledgers[group].published_pages += 1;
-        if let Some(key) = self.announced(node, entry.coverage) {
+        if let Some(key) = self.announced(node, entry) {
             self.facts.push(Fact::Stored {
                 key,
                 parent: self.index.parent_key(node),
@@ -339,7 +339,7 @@ impl Pages<'_> {
         if entry == Entry::NONE {
             return;
         }
-        if let Some(key) = self.announced(node, entry.coverage) {
+        if let Some(key) = self.announced(node, entry) {
             self.facts.push(Fact::Removed { key, group: group as u32 });
         }
         self.index.set_entry(node, group, Entry::NONE);
@@ -353,8 +353,8 @@ impl Pages<'_> {
     }
 
     /// Routers hear of full pages only.
-    fn announced(&self, node: u32, coverage: u32) -> Option<paceline_components::PageKey> {
-        let full = coverage == self.geometry.config.page_tokens;
+    fn announced(&self, node: u32, entry: Entry) -> Option<paceline_components::PageKey> {
+        let full = entry.coverage == self.geometry.config.page_tokens && entry.unwritten == 0;
         let key = self.index.node(node).key;
         (full && key != NO_KEY).then_some(key)
     }
