@@ -110,7 +110,7 @@ mod tests {
         let slots = slots_for_bytes(1 << 30, &[small.clone(), large.clone()]).unwrap();
         assert_eq!(slots[0], 100);
         let used = small.grains(slots[0], 2 << 20) + large.grains(slots[1], 2 << 20);
-        assert!(used <= 512 && used >= 508, "{used} of 512 grains");
+        assert!((508..=512).contains(&used), "{used} of 512 grains");
     }
 
     #[test]

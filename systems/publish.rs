@@ -36,7 +36,7 @@ pub fn publish(pages: &mut Pages, batch: &mut Batch, row: u32, frontier: u32, ta
     while batch.prefix[at].published_pages < full {
         publish_full(pages, batch, row, frontier);
     }
-    if tail != Tail::Leave && frontier % page > 0 {
+    if tail != Tail::Leave && !frontier.is_multiple_of(page) {
         publish_tail(pages, batch, row, frontier, tail);
     }
 }
