@@ -11,7 +11,7 @@ use paceline_components::{
 use paceline_kernels::{LaunchList, RowMeta};
 use paceline_systems::{
     Agenda, BatchAccess, Cache, Command, Ingress, PageAccess, Probe, Prober, Stats, StepPlan,
-    Waiting, WarmUp, WarmUpError, audit, build, schedule, warm_up, withdraw,
+    Submission, Waiting, WarmUp, WarmUpError, audit, build, schedule, warm_up, withdraw,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -343,7 +343,8 @@ impl Inbox {
             return Err(full);
         }
         let chain = self.keys(&request);
-        self.queue.push(Command::Submit(request, limit, chain)).map_err(|_| {
+        let submission = Submission { request, limit_tokens: limit, chain };
+        self.queue.push(Command::Submit(Box::new(submission))).map_err(|_| {
             self.waiting.fetch_sub(1, Relaxed);
             full
         })

@@ -4,12 +4,11 @@
 use crate::batch::BatchAccess;
 use crate::drafter_slots::free_parked;
 use crate::pages::PageAccess;
-use crate::state::{Command, Directory, Ingress, StepPlan, Waiting};
+use crate::state::{Command, Directory, Ingress, StepPlan, Submission, Waiting};
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::SystemState;
 use paceline_components::{
-    Event, FinishReason, IdleSlots, KeyChain, NewRequest, Request, SlotOwner, SubmitError, Text,
-    WaitingText,
+    Event, FinishReason, IdleSlots, NewRequest, Request, SlotOwner, SubmitError, Text, WaitingText,
 };
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -20,22 +19,15 @@ pub fn ingest(world: &mut World, rows: &mut SystemState<(BatchAccess, PageAccess
     for _ in 0..ingress.queue.len() {
         match ingress.queue.pop() {
             None => break,
-            Some(Command::Submit(request, limit_tokens, chain)) => {
-                submit(world, &ingress, request, limit_tokens, chain);
-            }
+            Some(Command::Submit(submission)) => submit(world, &ingress, *submission),
             Some(Command::Cancel(id)) => cancel(world, &ingress, rows, id),
         }
     }
 }
 
-fn submit(
-    world: &mut World,
-    ingress: &Ingress,
-    new: NewRequest,
-    limit_tokens: u32,
-    mut chain: KeyChain,
-) {
-    let NewRequest { id, prompt: mut tokens, stop_tokens, class, conversation, .. } = new;
+fn submit(world: &mut World, ingress: &Ingress, submission: Submission) {
+    let Submission { request, limit_tokens, mut chain } = submission;
+    let NewRequest { id, prompt: mut tokens, stop_tokens, class, conversation, .. } = request;
     let mut directory = world.resource_mut::<Directory>();
     if directory.by_id.contains_key(&id) {
         ingress.waiting.fetch_sub(1, Relaxed);

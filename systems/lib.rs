@@ -37,7 +37,8 @@ pub use pages::{Cache, PageAccess};
 pub use probe::{Probe, Prober};
 pub use schedule::schedule;
 pub use state::{
-    Agenda, Command, Flight, Flights, Ingress, Limits, Running, Stats, StepPlan, Waiting,
+    Agenda, Command, Flight, Flights, Ingress, Limits, Running, Stats, StepPlan, Submission,
+    Waiting,
 };
 pub use warm_up::{WarmUp, WarmUpError, warm_up};
 pub use withdraw::withdraw;

@@ -17,11 +17,21 @@ pub struct Limits(pub Arc<Geometry>);
 /// What an embedder sends, in order.
 #[derive(Debug)]
 pub enum Command {
-    /// A new request, checked against the limits, the most tokens it may reach, and the keys of
-    /// its prompt.
-    Submit(NewRequest, u32, KeyChain),
+    /// A new request.
+    Submit(Box<Submission>),
     /// The request with this id ends now.
     Cancel(u64),
+}
+
+/// A request that was checked against the limits.
+#[derive(Debug)]
+pub struct Submission {
+    /// What is asked for.
+    pub request: NewRequest,
+    /// The most tokens it may reach.
+    pub limit_tokens: u32,
+    /// Keys of its prompt.
+    pub chain: KeyChain,
 }
 
 /// Where commands come in, shared with every handle.

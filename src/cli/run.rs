@@ -131,7 +131,7 @@ impl Run {
         if self.json {
             println!("{}", serde_json::to_string(&report)?);
         } else {
-            println!("{} on {}, {} engine", workload.name, config.name, "forced");
+            println!("{} on {}, forced engine", workload.name, config.name);
             print!("{report}");
         }
         if found.is_empty() {
