@@ -103,6 +103,11 @@ impl<W: Write> Recorder<W> {
         rmp_serde::encode::write(&mut self.0, record).map_err(std::io::Error::other)
     }
 
+    /// The writer, with what was written so far.
+    pub fn get_ref(&self) -> &W {
+        &self.0
+    }
+
     /// Ends the recording and gives the writer back.
     ///
     /// # Errors
