@@ -156,8 +156,7 @@ impl PieceCopy {
     #[must_use]
     pub fn ends(&self) -> (u64, u64) {
         let last = u64::from(self.runs.max(1) - 1);
-        let end =
-            |at: u64, stride: u32| at + last * u64::from(stride) + u64::from(self.bytes);
+        let end = |at: u64, stride: u32| at + last * u64::from(stride) + u64::from(self.bytes);
         (end(self.from, self.from_stride), end(self.to, self.to_stride))
     }
 }

@@ -141,9 +141,8 @@ impl CudaDevice {
     fn with_pools(geometry: &Geometry, slot_bytes: &[Vec<u32>]) -> Result<Self, CudaError> {
         let queue = Queue::new()?;
         let table_rows = geometry.config.max_batch + 1;
-        let table_words = geometry.groups.len() as u64
-            * u64::from(table_rows)
-            * u64::from(geometry.columns);
+        let table_words =
+            geometry.groups.len() as u64 * u64::from(table_rows) * u64::from(geometry.columns);
         const { assert!(GUARD_SLOT == 0, "zeroed tables name the guard slot") };
         let tables = queue.memory(table_words * 4)?;
         let rows = queue.memory(u64::from(table_rows) * size_of::<RowMeta>() as u64)?;

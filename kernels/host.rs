@@ -328,8 +328,7 @@ mod tests {
         let mut device = HostDevice::with_pages(&geometry);
         device.pool_mut(0, 0).iter_mut().zip(0..).for_each(|(word, n)| *word = n);
         // Slot 2: four tokens of two words, of which a head has the second.
-        let piece =
-            PieceCopy { from: 68, to: 4, bytes: 4, runs: 4, from_stride: 8, to_stride: 4 };
+        let piece = PieceCopy { from: 68, to: 4, bytes: 4, runs: 4, from_stride: 8, to_stride: 4 };
         assert_eq!(piece.ends(), (68 + 3 * 8 + 4, 20));
         let mut staging = [0; 5];
         device.gather(0, 0, &[piece], &mut staging);

@@ -53,8 +53,7 @@ struct PageArgs {
 
 struct PieceArgs {
     const PieceCopy* pieces;
-    const u8* from;
-    u8* to;
+    u64 from, to;
     u32 count, chunks;
 };
 

@@ -1,7 +1,7 @@
 //! Parameters of the kernels; `abi.h` is the twin of this file too.
 
 use super::queue::Args;
-use crate::abi::{Header, PageCopy, PieceCopy, RowMeta, TagRun, TableDelta};
+use crate::abi::{Header, PageCopy, PieceCopy, RowMeta, TableDelta, TagRun};
 use crate::{TAG_CHECK, TAG_SCRATCH, TAG_WRITE};
 use bytemuck::{Pod, Zeroable};
 use paceline_components::GUARD_SLOT;

@@ -27,7 +27,12 @@ pub(super) struct StepBuffer {
 }
 
 impl Ring {
-    pub fn new(queue: &Queue, step: &Kernel, args: StepArgs, words: u32) -> Result<Self, CudaError> {
+    pub fn new(
+        queue: &Queue,
+        step: &Kernel,
+        args: StepArgs,
+        words: u32,
+    ) -> Result<Self, CudaError> {
         let buffer = || StepBuffer::new(queue, step, args, words as usize);
         Ok(Self { buffers: [buffer()?, buffer()?, buffer()?], turn: 0 })
     }
@@ -48,9 +53,9 @@ impl StepBuffer {
     ) -> Result<Self, CudaError> {
         let image = queue.mapped(words)?;
         args.image = image.address;
-        queue.stream.begin_capture(
-            sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-        )?;
+        queue
+            .stream
+            .begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
         let launched = queue.launch(step, (STEP_BLOCKS, 1), &args);
         let graph = queue.stream.end_capture(sys::CUgraphInstantiate_flags(0))?;
         launched?;

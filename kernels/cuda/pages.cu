@@ -16,43 +16,55 @@ template <class Record> __device__ Record from_lane(const Record& mine, u32 lane
     return other;
 }
 
-// Byte offset of an element of `runs` equal runs.
-template <class Element>
-__device__ u64 offset(u32 element, u32 run_elements, bool is_one_run, u32 stride) {
-    if (is_one_run) return (u64)element * sizeof(Element);
-    const u32 run = element / run_elements;
-    return (u64)run * stride + (element - run * run_elements) * (u32)sizeof(Element);
-}
+// One lane's walk over the elements of equal runs, a warp's width at a time, without a division.
+struct Walk {
+    u64 at, step_bytes, wrap_bytes;
+    u32 column, step_columns, columns;
+
+    __device__ Walk(u64 base, u32 element, u32 columns, u32 element_bytes, u32 stride)
+        : column(element % columns), step_columns(32 % columns), columns(columns) {
+        at = base + (u64)(element / columns) * stride + (u64)column * element_bytes;
+        step_bytes = (u64)(32 / columns) * stride + (u64)step_columns * element_bytes;
+        wrap_bytes = stride - (u64)columns * element_bytes;
+    }
+
+    __device__ void step() {
+        at += step_bytes;
+        column += step_columns;
+        if (column >= columns) {
+            column -= columns;
+            at += wrap_bytes;
+        }
+    }
+};
 
 // One chunk of one piece by one warp, several loads in flight for each lane.
 template <class Element>
-__device__ void copy_elements(const u8* from, u8* to, const PieceCopy& piece, u32 chunk, u32 lane) {
-    const u32 run_elements = piece.bytes / sizeof(Element);
-    const bool is_one_run = piece.runs == 1;
-    const u32 first = chunk * (CHUNK_BYTES / sizeof(Element));
-    const u32 end = min(first + CHUNK_BYTES / (u32)sizeof(Element), run_elements * piece.runs);
-    for (u32 base = first + lane; base < end; base += 32 * IN_FLIGHT) {
+__device__ void copy_elements(u64 from, u64 to, const PieceCopy& piece, u32 chunk, u32 lane) {
+    const u32 bytes = sizeof(Element);
+    const u32 columns = piece.bytes / bytes;
+    const u32 first = chunk * (CHUNK_BYTES / bytes);
+    const u32 end = min(first + CHUNK_BYTES / bytes, columns * piece.runs);
+    Walk load(from, first + lane, columns, bytes, piece.from_stride);
+    Walk store(to, first + lane, columns, bytes, piece.to_stride);
+    for (u32 element = first + lane; element < end; element += 32 * IN_FLIGHT) {
         Element values[IN_FLIGHT];
 #pragma unroll
         for (u32 i = 0; i < IN_FLIGHT; i++) {
-            const u32 element = base + 32 * i;
-            if (element < end)
-                values[i] = *(const Element*)(from + offset<Element>(element, run_elements,
-                                                                     is_one_run, piece.from_stride));
+            if (element + 32 * i < end) values[i] = *(const Element*)load.at;
+            load.step();
         }
 #pragma unroll
         for (u32 i = 0; i < IN_FLIGHT; i++) {
-            const u32 element = base + 32 * i;
-            if (element < end)
-                *(Element*)(to + offset<Element>(element, run_elements, is_one_run,
-                                                 piece.to_stride)) = values[i];
+            if (element + 32 * i < end) *(Element*)store.at = values[i];
+            store.step();
         }
     }
 }
 
 // The widest element that divides addresses, sizes and strides.
-__device__ void copy_chunk(const u8* from, u8* to, const PieceCopy& piece, u32 chunk, u32 lane) {
-    u32 bits = (u32)(u64)from | (u32)(u64)to | piece.bytes;
+__device__ void copy_chunk(u64 from, u64 to, const PieceCopy& piece, u32 chunk, u32 lane) {
+    u32 bits = (u32)from | (u32)to | piece.bytes;
     if (piece.runs > 1) bits |= piece.from_stride | piece.to_stride;
     if (bits % 16 == 0)
         copy_elements<uint4>(from, to, piece, chunk, lane);
@@ -91,8 +103,8 @@ extern "C" __global__ void __launch_bounds__(256) copy_pages(const PageArgs args
             if (pool.group != copy.group) continue;
             const u32 pool_chunks = (pool.slot_bytes + CHUNK_BYTES - 1) / CHUNK_BYTES;
             if (chunk < pool_chunks) {
-                const u8* from = (const u8*)(pool.base + (u64)copy.from * pool.slot_bytes);
-                u8* to = (u8*)(pool.base + (u64)copy.to * pool.slot_bytes);
+                const u64 from = pool.base + (u64)copy.from * pool.slot_bytes;
+                const u64 to = pool.base + (u64)copy.to * pool.slot_bytes;
                 const PieceCopy piece = {0, 0, pool.slot_bytes, 1, 0, 0};
                 copy_chunk(from, to, piece, chunk, lane);
                 break;

@@ -47,8 +47,8 @@ impl Queue {
         if major < 8 {
             return Err(CudaError::TooOld { name: context.name()?, major, minor });
         }
-        let processors = context
-            .attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let processors =
+            context.attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         Ok(Self {
             stream: context.new_stream()?,
             architecture: format!("sm_{major}{minor}"),
@@ -134,11 +134,7 @@ impl Queue {
     }
 
     /// Copies the first `count` records of `from` and waits.
-    pub fn download<T: Pod>(
-        &self,
-        from: &DeviceMemory,
-        count: usize,
-    ) -> Result<Vec<T>, CudaError> {
+    pub fn download<T: Pod>(&self, from: &DeviceMemory, count: usize) -> Result<Vec<T>, CudaError> {
         let mut to = vec![T::zeroed(); count];
         assert!(size_of_val(to.as_slice()) <= from.bytes, "a download fits its source");
         // SAFETY: both sides are alive and large enough until the wait below is over; any bits

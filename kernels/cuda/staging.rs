@@ -76,12 +76,7 @@ impl CudaDevice {
     ///
     /// # Errors
     /// When the launch fails.
-    pub fn scatter(
-        &mut self,
-        group: u32,
-        pool: usize,
-        staging: &Staging,
-    ) -> Result<(), CudaError> {
+    pub fn scatter(&mut self, group: u32, pool: usize, staging: &Staging) -> Result<(), CudaError> {
         let pool = &self.pools[group as usize][pool];
         self.copy_pieces(staging, &staging.memory, pool)
     }

@@ -4,10 +4,10 @@ use super::args::TagArgs;
 use super::compile::TAGS;
 use super::queue::{DeviceMemory, Kernel, Mapped, Queue};
 use super::{CudaDevice, CudaError};
+use crate::TAG_CHECK;
 use crate::abi::TagRun;
 use crate::host::AccessError;
 use crate::tags::TagList;
-use crate::TAG_CHECK;
 use paceline_components::GUARD_SLOT;
 
 /// Blocks that share the positions of a run.

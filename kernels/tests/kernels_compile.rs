@@ -1,20 +1,48 @@
 //! Every kernel compiles for every architecture without a warning, a spill or local memory. Needs
 //! NVRTC and no GPU; see `.ci/kernels`.
 
-use paceline_kernels::cuda::{CudaError, SOURCES, compile};
+use paceline_kernels::cuda::{CudaError, SOURCES, Source, compile};
 
 #[test]
 fn kernels_compile_without_warnings_spills_or_local_memory() {
-    for architecture in ["sm_80", "sm_90", "sm_100"] {
-        for source in &SOURCES {
-            let compiled = match compile(source, architecture, &["--ptxas-options=-v"]) {
-                Err(CudaError::NoCompiler) => {
-                    println!("skipped: {}", CudaError::NoCompiler);
-                    return;
-                }
-                other => other.unwrap(),
-            };
-            println!("{}\n", compiled.log);
+    for source in &SOURCES {
+        for architecture in ["sm_80", "sm_90", "sm_100"] {
+            match compile(source, architecture, &["--ptxas-options=-v"]) {
+                Err(error @ CudaError::NoCompiler) => return println!("skipped: {error}"),
+                Err(error) => panic!("{architecture}: {error}"),
+                Ok(compiled) => check(source, architecture, &compiled.log),
+            }
         }
+    }
+}
+
+/// The log has the assembler's report of each kernel and nothing else.
+fn check(source: &Source, architecture: &str, log: &str) {
+    let context = || format!("{} for {architecture}:\n{log}", source.name);
+    let mut entries: Vec<&str> = log
+        .lines()
+        .filter_map(|l| l.split_once("entry function '")?.1.split('\'').next())
+        .collect();
+    entries.sort_unstable();
+    assert_eq!(entries, source.entries, "{}", context());
+    for line in log.lines() {
+        assert!(line.starts_with("ptxas "), "a warning in {}", context());
+        assert!(!line.to_lowercase().contains("warning"), "a warning in {}", context());
+        assert!(!line.contains(" lmem"), "local memory in {}", context());
+    }
+    let clean = "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads";
+    let reports = log.lines().filter(|line| line.ends_with(clean)).count();
+    assert_eq!(reports, entries.len(), "a spill or a stack frame in {}", context());
+}
+
+#[test]
+fn what_does_not_compile_says_where() {
+    let error = compile(&SOURCES[0], "sm_90", &["--define-macro=sizeof(x)=7"]);
+    match error {
+        Err(error @ CudaError::NoCompiler) => println!("skipped: {error}"),
+        Err(CudaError::Compile { name, log }) => {
+            assert!(name == "step.cu" && log.contains("abi.h("), "{log}");
+        }
+        other => panic!("a broken size compiles: {other:?}"),
     }
 }
