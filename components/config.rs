@@ -63,6 +63,12 @@ pub struct Config {
     /// Typical tokens of a sequence: shares memory between target groups (kv-cache-rules §1.8).
     #[serde(default)]
     pub typical_seq_len: Option<u32>,
+    /// What is published for other requests to claim.
+    #[serde(default)]
+    pub publish: PublishPolicy,
+    /// Keep sinks and windows that end where a prompt ends longer than other window pages.
+    #[serde(default)]
+    pub protect_endpoints: bool,
     /// Seed of everything random in engines and reports; the core itself draws nothing.
     #[serde(default)]
     pub seed: u64,
@@ -103,6 +109,21 @@ pub enum DrafterKind {
     Dflash,
     /// Slot j predicts the next position: K drafts need a block of K.
     Dspark,
+}
+
+/// What is published for other requests to claim (kv-cache-rules §3.9).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PublishPolicy {
+    /// Every full page as it settles, generated tokens included.
+    #[default]
+    AllReusable,
+    /// A prompt when it is computed, and the whole sequence when it ends.
+    PerRequest,
+    /// The same, and windows of a conversation's earlier turns are dropped.
+    PerConversation,
+    /// Nothing; nothing is claimed either.
+    Off,
 }
 
 /// Layers whose pages live and die together.
@@ -321,6 +342,8 @@ impl Config {
             max_waiting: default_max_waiting(),
             graph_batches: Vec::new(),
             typical_seq_len: None,
+            publish: PublishPolicy::AllReusable,
+            protect_endpoints: false,
             seed: 0,
             drafter: None,
             groups: Vec::new(),

@@ -108,6 +108,12 @@ impl Geometry {
         Ok(geometry)
     }
 
+    /// Page id of a slot: its row in every page column.
+    #[must_use]
+    pub fn page(&self, group: usize, slot: u32) -> usize {
+        (self.groups[group].base + slot) as usize
+    }
+
     /// Most positions a row that ends with `limit_tokens` can need: its last step starts at most
     /// one step in flight past the settled history.
     #[must_use]
@@ -324,6 +330,10 @@ fn check_group(config: &Config, index: usize, spec: &GroupSpec) -> Result<(), Co
     if spec.pages.is_none() && config.hot_bytes == 0 {
         let fix = "give hot_bytes, or pages for every group";
         return error("pages", "none".to_owned(), fix);
+    }
+    if spec.owner == Owner::Target && spec.policy.is_some_and(|p| p != ReusePolicy::Required) {
+        let fix = "takes \"required\" for a target group: its content must be there";
+        return error("policy", format!("{:?}", spec.policy), fix);
     }
     if spec.policy == Some(ReusePolicy::Optional) && spec.window_tokens.is_none() {
         return error("policy", "optional".to_owned(), "an optional group needs window_tokens");

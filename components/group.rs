@@ -14,6 +14,15 @@ pub struct FreeSlots(pub Vec<u32>);
 #[derive(Component, Debug)]
 pub struct BlockTable(pub Vec<u32>);
 
+/// Cached pages of the group, least recently used first, one list for each priority.
+#[derive(Component, Clone, Debug)]
+pub struct Cached {
+    /// First and last slot of each list; the guard slot ends a list.
+    pub lists: [(u32, u32); 3],
+    /// Pages in all lists.
+    pub len: u32,
+}
+
 /// Page accounting of the group.
 #[derive(Component, Clone, Copy, Debug, Default)]
 pub struct Ledger {
@@ -23,4 +32,12 @@ pub struct Ledger {
     pub fenced: u32,
     /// Most pages ever held at once.
     pub peak_held: u32,
+    /// Cached pages taken for other content.
+    pub evicted_pages: u64,
+    /// Pages claimed from the prefix index as they are.
+    pub claimed_pages: u64,
+    /// Partial pages claimed by copy.
+    pub copied_pages: u64,
+    /// Pages made findable.
+    pub published_pages: u64,
 }

@@ -12,6 +12,7 @@ mod group;
 mod page;
 mod plan;
 mod pool;
+mod prefix;
 mod request;
 mod row;
 mod sizing;
@@ -19,16 +20,18 @@ mod slot;
 mod span;
 
 pub use config::{
-    BufferSpec, Config, Drafter, DrafterKind, GroupSpec, LayerSpec, Owner, ReusePolicy,
+    BufferSpec, Config, Drafter, DrafterKind, GroupSpec, LayerSpec, Owner, PublishPolicy,
+    ReusePolicy,
 };
 pub use error::{ConfigError, OutcomeError, SubmitError};
 pub use geometry::{GROUPS_MAX, GUARD_SLOT, Geometry, GroupGeometry};
-pub use group::{BlockTable, FreeSlots, GroupIndex, Ledger};
-pub use page::{Fence, Fences, PageRefs};
+pub use group::{BlockTable, Cached, FreeSlots, GroupIndex, Ledger};
+pub use page::{Fence, NO_NODE, PageLink, PageNode, PageRefs, Priority};
 pub use plan::{Emitted, Event, FinishReason, Outcome, StepNotes};
 pub use pool::{BufferPlace, Pool, coalesce};
+pub use prefix::{DraftWindow, ExtraKeys, Fact, Item, KeyChain, PageKey};
 pub use request::{NewRequest, Request, Text, WaitingText};
-pub use row::{DeviceSpans, Lengths, NO_SLOT, RowOwner, RowText, Spans};
+pub use row::{DeviceSpans, Lengths, NO_SLOT, RowOwner, RowPrefix, RowText, Spans};
 pub use sizing::{Demand, grain_bytes, slots_for_bytes, with_utilisation_room};
 pub use slot::{FREE_SLOT, FreeDrafterSlots, SlotOwner};
 pub use span::{Lookahead, Retention, window_pages};

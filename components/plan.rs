@@ -1,5 +1,6 @@
 //! What a step tells the embedder beside its launch list, and what the embedder hands back.
 
+use crate::prefix::DraftWindow;
 use serde::{Deserialize, Serialize};
 
 /// Why a request ended.
@@ -22,6 +23,12 @@ pub enum Event {
     Admitted {
         /// The request.
         request: u64,
+        /// Leading tokens that the prefix index knows, as far as the target can use them.
+        matched_tokens: u32,
+        /// Leading tokens it need not compute.
+        claimed_tokens: u32,
+        /// What became of the drafter's window.
+        draft_window: DraftWindow,
     },
     /// It lost its pages and waits to be computed again.
     Preempted {
@@ -73,6 +80,19 @@ pub struct StepNotes {
     pub emitted: Vec<Emitted>,
     /// The tokens themselves.
     pub emitted_tokens: Vec<u32>,
+}
+
+impl StepNotes {
+    /// Moves an outcome's tokens in, without a copy where they are the first; where they begin.
+    pub fn take_tokens(&mut self, tokens: &mut Vec<u32>) -> u32 {
+        let first = self.emitted_tokens.len();
+        if first == 0 {
+            std::mem::swap(&mut self.emitted_tokens, tokens);
+        } else {
+            self.emitted_tokens.append(tokens);
+        }
+        first as u32
+    }
 }
 
 /// What the engine hands back for one step: for each row of the plan how many tokens it emitted,

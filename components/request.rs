@@ -3,6 +3,7 @@
 //! While it waits it keeps its tokens; while it runs they live on its batch row, and a preemption
 //! brings them back.
 
+use crate::prefix::{ExtraKeys, KeyChain};
 use bevy_ecs::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +25,14 @@ pub struct NewRequest {
     /// Tokens that end the output; a stop token is part of it.
     pub stop_tokens: Vec<u32>,
     /// Priority class: lower goes first, equals by arrival.
+    #[serde(default)]
     pub class: u8,
+    /// What keeps equal tokens of other requests apart.
+    #[serde(default)]
+    pub extra: ExtraKeys,
+    /// The conversation it is a turn of, for the `per_conversation` policy.
+    #[serde(default)]
+    pub conversation: Option<u64>,
 }
 
 impl NewRequest {
@@ -38,6 +46,20 @@ impl NewRequest {
     #[must_use]
     pub fn stop_tokens(mut self, tokens: Vec<u32>) -> Self {
         self.stop_tokens = tokens;
+        self
+    }
+
+    /// Shares pages only with requests of equal extra keys.
+    #[must_use]
+    pub fn extra_keys(mut self, extra: ExtraKeys) -> Self {
+        self.extra = extra;
+        self
+    }
+
+    /// Makes it a turn of a conversation.
+    #[must_use]
+    pub fn conversation(mut self, id: u64) -> Self {
+        self.conversation = Some(id);
         self
     }
 
@@ -56,6 +78,15 @@ pub struct Text {
     pub tokens: Vec<u32>,
     /// Tokens that end the output.
     pub stop_tokens: Vec<u32>,
+    /// Keys of the pages the tokens fill.
+    pub chain: KeyChain,
+}
+
+impl Text {
+    /// Hashes the pages that the first `tokens` tokens have filled since.
+    pub fn extend_keys(&mut self, tokens: u32) {
+        self.chain.extend(&self.tokens[..tokens as usize]);
+    }
 }
 
 /// What stays the same while a request lives, and what is counted of it.
@@ -75,6 +106,8 @@ pub struct Request {
     pub computed_tokens: u64,
     /// Times it lost its pages.
     pub preemptions: u32,
+    /// The conversation it is a turn of.
+    pub conversation: Option<u64>,
     /// The batch row it runs on.
     pub row: Option<u32>,
 }

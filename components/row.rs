@@ -70,6 +70,8 @@ pub struct Lengths {
     pub covered: u32,
     /// Settled history at which the next page leaves a window.
     pub slide_at: u32,
+    /// Settled history at which there is something to publish.
+    pub commit_at: u32,
 }
 
 impl Spans {
@@ -143,6 +145,27 @@ pub struct DeviceSpans {
     pub stale_end: [u32; GROUPS_MAX],
     /// The binding those cells belong to.
     pub binding: u64,
+}
+
+/// What a row shares with the prefix index.
+#[derive(Component, Clone, Copy, Debug)]
+pub struct RowPrefix {
+    /// Node of the last page published or claimed, or `NO_NODE`.
+    pub tip: u32,
+    /// Full pages published or claimed.
+    pub published_pages: u32,
+    /// Drafter context is written from here to the settled history without a gap
+    /// (kv-cache-rules §6.4).
+    pub draft_from: u32,
+    /// A chunk ends here so that the window in front of it is published, or `u32::MAX`.
+    pub branch_point: u32,
+}
+
+impl Default for RowPrefix {
+    fn default() -> Self {
+        let tip = crate::page::NO_NODE;
+        Self { tip, published_pages: 0, draft_from: 0, branch_point: u32::MAX }
+    }
 }
 
 /// Tokens of the sequence on a row.

@@ -130,6 +130,8 @@ pub struct RowMeta {
     pub slot: u32,
     /// Positions backed by pages in every group.
     pub covered: u32,
+    /// First position whose drafter context was written or claimed: a drafter reads none before.
+    pub context_first: u32,
 }
 
 /// The row computes a chunk of its prompt.
@@ -149,7 +151,7 @@ const _: () = assert!(size_of::<TableDelta>() == 16);
 const _: () = assert!(size_of::<PageCopy>() == 16);
 const _: () = assert!(size_of::<PieceCopy>() == 32);
 const _: () = assert!(size_of::<TagRun>() == 24);
-const _: () = assert!(size_of::<RowMeta>() == 48);
+const _: () = assert!(size_of::<RowMeta>() == 52);
 
 impl PieceCopy {
     /// Ends of the piece at the source and at the destination.

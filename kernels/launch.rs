@@ -213,11 +213,11 @@ impl LaunchList {
     }
 }
 
+#[inline(always)]
 fn push<T: Pod>(image: &mut [u32], section: &Section, count: &mut u32, record: T) {
     assert!((*count as usize) < section.capacity_records, "launch list section is full");
-    let range = section.range(*count);
-    image[range.end..range.end + section.record_words]
-        .copy_from_slice(bytemuck::cast_slice(std::slice::from_ref(&record)));
+    let at = section.at + *count as usize * words::<T>();
+    bytemuck::cast_slice_mut(&mut image[at..at + words::<T>()])[0] = record;
     *count += 1;
 }
 
@@ -233,16 +233,17 @@ mod tests {
         list.begin(1 << 40);
         list.push_row(RowMeta { request_low: 7, row: 3, ..RowMeta::default() });
         list.push_delta(TableDelta { table: 1, column: 2, count: 3, slot: 4 });
+        list.push_copy(PageCopy { group: 1, from: 2, to: 3, tokens: 4 });
         assert_eq!(list.push_inputs(&[5, 6]), 0);
         assert_eq!(list.push_inputs(&[7]), 2);
-        list.push_copy(PageCopy { group: 1, from: 2, to: 3, tokens: 4 });
         list.seal();
         assert_eq!(list.step(), 1 << 40);
         assert_eq!(list.rows()[0].request(), 7);
         assert_eq!(list.deltas(), [TableDelta { table: 1, column: 2, count: 3, slot: 4 }]);
+        assert_eq!(list.copies(), [PageCopy { group: 1, from: 2, to: 3, tokens: 4 }]);
         assert_eq!(list.inputs(), [5, 6, 7]);
-        let all = [Launch::TableDeltas, Launch::PageCopies, Launch::Rows];
-        assert_eq!(list.launches().collect::<Vec<_>>(), all);
+        let launches = [Launch::TableDeltas, Launch::PageCopies, Launch::Rows];
+        assert_eq!(list.launches().collect::<Vec<_>>(), launches);
         list.begin(2);
         assert!(list.rows().is_empty() && list.launches().next().is_none());
     }

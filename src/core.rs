@@ -3,10 +3,13 @@
 use crate::{Config, ConfigError, Geometry, Outcome, OutcomeError};
 use bevy_ecs::prelude::{Schedule, World};
 use crossbeam::queue::ArrayQueue;
-use paceline_components::{Event, NewRequest, RowOwner, RowText, StepNotes, SubmitError};
+use paceline_components::{
+    Cached, Event, Fact, FreeSlots, KeyChain, Ledger, NewRequest, PublishPolicy, RowOwner, RowText,
+    StepNotes, SubmitError,
+};
 use paceline_kernels::{LaunchList, RowMeta};
 use paceline_systems::{
-    Clock, Command, Flights, Ingress, Running, Stats, StepPlan, Waiting, audit, build, schedule,
+    Agenda, Cache, Command, Ingress, Stats, StepPlan, Waiting, audit, build, schedule,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -123,7 +126,7 @@ impl Core {
         if self.is_poisoned {
             return Err(StepError::Poisoned);
         }
-        let flights = self.world.resource::<Flights>();
+        let flights = &self.world.resource::<Agenda>().flights;
         let in_flight = flights.queue.iter().filter(|flight| !flight.has_landed);
         let overlap_depth = self.geometry.config.overlap_depth;
         if let Some(oldest) = in_flight.clone().next()
@@ -132,10 +135,11 @@ impl Core {
             return Err(StepError::OutcomeMissing { step: oldest.step, overlap_depth });
         }
         self.is_poisoned = true;
-        let mut clock = self.world.resource_mut::<Clock>();
-        clock.step += 1;
-        let step = clock.step;
+        let mut agenda = self.world.resource_mut::<Agenda>();
+        agenda.step += 1;
+        let step = agenda.step;
         self.world.resource_mut::<StepPlan>().begin(step);
+        self.world.resource_mut::<Cache>().facts.clear();
         self.schedule.run(&mut self.world);
         self.world.clear_trackers();
         self.is_poisoned = false;
@@ -156,7 +160,7 @@ impl Core {
     /// When the outcome does not fit the step; the step then stays in flight.
     pub fn complete(&mut self, outcome: &Outcome) -> Result<(), OutcomeError> {
         let step = outcome.step;
-        let mut flights = self.world.resource_mut::<Flights>();
+        let flights = &mut self.world.resource_mut::<Agenda>().into_inner().flights;
         let Some(flight) = flights.queue.iter_mut().find(|flight| !flight.has_landed) else {
             return Err(OutcomeError::NothingInFlight { step });
         };
@@ -186,39 +190,47 @@ impl Core {
         Ok(())
     }
 
+    /// Pages that became findable or ceased to be in the last step, in order.
+    #[must_use]
+    pub fn facts(&self) -> &[Fact] {
+        &self.world.resource::<Cache>().facts
+    }
+
     /// Whether nothing waits, runs or is in flight.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.world.resource::<Waiting>().by_class.is_empty()
-            && self.world.resource::<Running>().order.is_empty()
-            && self.world.resource::<Flights>().queue.is_empty()
+            && self.world.resource::<Agenda>().running.order.is_empty()
+            && self.world.resource::<Agenda>().flights.queue.is_empty()
             && self.inbox.queue.is_empty()
     }
 
     /// Counters since the core was built.
     #[must_use]
     pub fn stats(&self) -> &Stats {
-        self.world.resource::<Stats>()
+        &self.world.resource::<StepPlan>().stats
     }
 
     /// Requests that wait and rows that run.
     #[must_use]
     pub fn load(&self) -> (usize, usize) {
         let waiting = self.world.resource::<Waiting>().by_class.len();
-        (waiting, self.world.resource::<Running>().order.len())
+        (waiting, self.world.resource::<Agenda>().running.order.len())
     }
 
-    /// Free pages and the most ever held, group by group.
+    /// Page accounts, group by group.
     pub fn pages(&mut self) -> Vec<PageCount> {
-        let mut groups =
-            self.world.query::<(&paceline_components::FreeSlots, &paceline_components::Ledger)>();
-        groups
-            .iter(&self.world)
-            .map(|(free, ledger)| PageCount {
-                free: free.0.len() as u32,
-                peak_held: ledger.peak_held,
-            })
-            .collect()
+        let mut groups = self.world.query::<(&FreeSlots, &Cached, &Ledger)>();
+        let count = |(free, cached, ledger): (&FreeSlots, &Cached, &Ledger)| PageCount {
+            free: free.0.len() as u32,
+            cached: cached.len,
+            peak_held: ledger.peak_held,
+            claimed_pages: ledger.claimed_pages,
+            copied_pages: ledger.copied_pages,
+            published_pages: ledger.published_pages,
+            evicted_pages: ledger.evicted_pages,
+        };
+        groups.iter(&self.world).map(count).collect()
     }
 
     /// Tokens of a running request, prompt first.
@@ -238,10 +250,20 @@ impl Core {
 /// Pages of one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageCount {
-    /// Pages on the free list.
+    /// Pages nobody holds or can find.
     pub free: u32,
+    /// Pages nobody holds that the prefix index names.
+    pub cached: u32,
     /// Most pages ever held at once.
     pub peak_held: u32,
+    /// Pages claimed from the prefix index as they are.
+    pub claimed_pages: u64,
+    /// Partial pages claimed by copy.
+    pub copied_pages: u64,
+    /// Pages made findable.
+    pub published_pages: u64,
+    /// Cached pages taken for other content.
+    pub evicted_pages: u64,
 }
 
 impl Inbox {
@@ -258,7 +280,11 @@ impl Inbox {
         if self.waiting.fetch_update(Relaxed, Relaxed, count).is_err() {
             return Err(full);
         }
-        self.queue.push(Command::Submit(request, limit)).map_err(|_| {
+        let mut chain = KeyChain::new(self.geometry.config.page_tokens, request.extra.clone());
+        if self.geometry.config.publish != PublishPolicy::Off {
+            chain.extend(&request.prompt);
+        }
+        self.queue.push(Command::Submit(request, limit, chain)).map_err(|_| {
             self.waiting.fetch_sub(1, Relaxed);
             full
         })

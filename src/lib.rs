@@ -47,9 +47,10 @@ pub mod workload;
 pub use crate::core::{Core, Inbox, Output, OwnedPlan, PageCount, Plan, StepError};
 pub use builder::Builder;
 pub use paceline_components::{
-    BufferSpec, Config, ConfigError, Drafter, DrafterKind, Event, FinishReason, Geometry,
-    GroupGeometry, GroupSpec, LayerSpec, Lookahead, NewRequest, Outcome, OutcomeError, Owner,
-    Retention, ReusePolicy, SubmitError, window_pages,
+    BufferSpec, Config, ConfigError, DraftWindow, Drafter, DrafterKind, Event, ExtraKeys, Fact,
+    FinishReason, Geometry, GroupGeometry, GroupSpec, Item, LayerSpec, Lookahead, NewRequest,
+    Outcome, OutcomeError, Owner, PageKey, PublishPolicy, Retention, ReusePolicy, SubmitError,
+    window_pages,
 };
 pub use paceline_kernels as kernels;
 pub use paceline_systems::Stats;

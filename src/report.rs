@@ -1,7 +1,7 @@
 //! The report of a run: figures for people and for machines, from one place.
 
 use crate::run::{Account, Served};
-use crate::{Core, Geometry};
+use crate::{Core, DraftWindow, Geometry};
 use serde::Serialize;
 use std::fmt;
 
@@ -18,6 +18,16 @@ pub struct Report {
     pub prompt_tokens: u64,
     /// Prompt tokens computed, recomputation included.
     pub computed_tokens: u64,
+    /// Prompt tokens claimed from the prefix index, at first admission.
+    pub reused_tokens: u64,
+    /// Their share of the prompt tokens.
+    pub reuse_ratio: f64,
+    /// Admissions whose drafter window came along.
+    pub draft_window_selected: u64,
+    /// Admissions whose claim was cut for the drafter's window.
+    pub draft_window_capped: u64,
+    /// Tokens those computed again.
+    pub draft_window_recomputed: u64,
     /// Tokens generated.
     pub output_tokens: u64,
     /// Steps with rows.
@@ -66,6 +76,14 @@ pub struct GroupReport {
     pub pages: u32,
     /// Most held at once.
     pub peak_pages: u32,
+    /// Pages claimed as they are.
+    pub claimed_pages: u64,
+    /// Partial pages claimed by copy.
+    pub copied_pages: u64,
+    /// Pages made findable.
+    pub published_pages: u64,
+    /// Cached pages taken for other content.
+    pub evicted_pages: u64,
 }
 
 /// One line of `--requests-out`.
@@ -75,6 +93,9 @@ pub struct RequestLine<'a> {
     prompt_tokens: u32,
     computed_tokens: u64,
     output_tokens: u32,
+    matched_tokens: u32,
+    claimed_tokens: u32,
+    draft_window: DraftWindow,
     accept_length: f64,
     preemptions: u32,
     ttft_ns: Option<u64>,
@@ -88,6 +109,9 @@ impl<'a> From<&'a Account> for RequestLine<'a> {
             prompt_tokens: account.prompt_tokens,
             computed_tokens: account.computed_tokens,
             output_tokens: account.output_tokens,
+            matched_tokens: account.matched_tokens,
+            claimed_tokens: account.claimed_tokens,
+            draft_window: account.draft_window,
             accept_length: account.accept_length(),
             preemptions: account.preemptions,
             ttft_ns: account.first_ns.map(|first| first - account.arrival_ns),
@@ -111,12 +135,19 @@ impl Report {
         let host = percentiles(served.host_ns.iter().copied());
         let steps = served.host_ns.len() as u64;
         let geometry = core.geometry().clone();
+        let prompt_tokens = accounts.iter().map(|a| u64::from(a.prompt_tokens)).sum::<u64>();
+        let reused_tokens = accounts.iter().map(|a| u64::from(a.claimed_tokens)).sum::<u64>();
         Self {
             requests: accounts.len() as u64,
             finished,
             failed: accounts.len() as u64 - finished,
-            prompt_tokens: accounts.iter().map(|a| u64::from(a.prompt_tokens)).sum(),
+            prompt_tokens,
             computed_tokens: stats.computed_tokens,
+            reused_tokens,
+            reuse_ratio: reused_tokens as f64 / prompt_tokens.max(1) as f64,
+            draft_window_selected: stats.draft_window_selected,
+            draft_window_capped: stats.draft_window_capped,
+            draft_window_recomputed: stats.draft_window_recomputed,
             output_tokens: stats.output_tokens,
             steps,
             mean_batch: stats.rows as f64 / steps.max(1) as f64,
@@ -142,6 +173,10 @@ fn groups(geometry: &Geometry, core: &mut Core) -> Vec<GroupReport> {
             name: group.name.clone(),
             pages: group.pages,
             peak_pages: count.peak_held,
+            claimed_pages: count.claimed_pages,
+            copied_pages: count.copied_pages,
+            published_pages: count.published_pages,
+            evicted_pages: count.evicted_pages,
         })
         .collect()
 }
@@ -163,6 +198,19 @@ impl fmt::Display for Report {
         row("finished / failed", format!("{} / {}", self.finished, self.failed))?;
         row("prompt tokens", thousands(self.prompt_tokens))?;
         row("computed tokens", thousands(self.computed_tokens))?;
+        row(
+            "reused prompt tokens",
+            format!("{} ({:.1} %)", thousands(self.reused_tokens), self.reuse_ratio * 100.0),
+        )?;
+        row(
+            "drafter window",
+            format!(
+                "{} selected, {} capped, {} tokens recomputed",
+                self.draft_window_selected,
+                self.draft_window_capped,
+                thousands(self.draft_window_recomputed)
+            ),
+        )?;
         row("output tokens", thousands(self.output_tokens))?;
         row("steps", thousands(self.steps))?;
         row("mean batch", format!("{:.1} rows", self.mean_batch))?;

@@ -7,7 +7,8 @@ use crate::engine::{Engine, EngineError};
 use crate::record::{Record, Recorder, digest};
 use crate::workload::{Turn, Workload};
 use crate::{
-    Core, Event, FinishReason, NewRequest, Outcome, OutcomeError, StepError, SubmitError, Verifier,
+    Core, DraftWindow, Event, FinishReason, NewRequest, Outcome, OutcomeError, StepError,
+    SubmitError, Verifier,
 };
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -65,6 +66,14 @@ pub struct Account {
     pub output_tokens: u32,
     /// Decode rows it had, and tokens those emitted.
     pub decode: (u64, u64),
+    /// Leading tokens the prefix index knew at its first admission.
+    pub matched_tokens: u32,
+    /// Leading tokens it did not compute.
+    pub claimed_tokens: u32,
+    /// What became of the drafter's window.
+    pub draft_window: DraftWindow,
+    /// Whether it was admitted once.
+    pub is_admitted: bool,
     /// Times it was preempted.
     pub preemptions: u32,
     /// When its first token was final.
@@ -326,6 +335,14 @@ impl<'a, E: Engine, W: Write> Run<'a, E, W> {
                         _ => "finished".to_owned(),
                     };
                     ended.push(*request);
+                }
+                Event::Admitted { request, matched_tokens, claimed_tokens, draft_window } => {
+                    let account = &mut self.served.accounts[*request as usize];
+                    if !std::mem::replace(&mut account.is_admitted, true) {
+                        account.matched_tokens = *matched_tokens;
+                        account.claimed_tokens = *claimed_tokens;
+                        account.draft_window = *draft_window;
+                    }
                 }
                 Event::Refused { request, error } => {
                     self.served.accounts[*request as usize].outcome = format!("refused: {error}");

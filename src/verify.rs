@@ -201,6 +201,15 @@ impl Verifier {
         if row.has(FLAG_PREFILL) && !row.has(FLAG_LAST_CHUNK) {
             return Ok(());
         }
+        for group in self.geometry.groups.iter().filter(|g| g.owner == Owner::Draft) {
+            let window = group.retention.window_tokens.unwrap_or(u32::MAX);
+            if row.context_first > (end + 1).saturating_sub(window) {
+                return Err(format!(
+                    "the drafter is starved: context from {} at {end} in group `{}`",
+                    row.context_first, group.name
+                ));
+            }
+        }
         self.read(row.row, end, Owner::Draft, prefixes)?;
         self.write(row.row, end..end + self.geometry.block_width, |_, _| SCRATCH, is_draft)
     }

@@ -1,12 +1,13 @@
 //! Invariants of the world between two steps, each a sentence. Costs a pass over all pages: run by
 //! tests, by `--verify` and on demand.
 
-use crate::state::{Flights, Limits, Running};
+use crate::pages::Cache;
+use crate::state::{Agenda, Limits};
 use bevy_ecs::prelude::*;
 use bitvec::prelude::*;
 use paceline_components::{
-    BlockTable, Fences, FreeSlots, GUARD_SLOT, GroupIndex, Ledger, Lengths, PageRefs, RowOwner,
-    Spans,
+    BlockTable, Cached, FreeSlots, GUARD_SLOT, GroupIndex, Ledger, Lengths, NO_NODE, PageNode,
+    PageRefs, RowOwner, Spans,
 };
 
 /// Every broken invariant, as a sentence; empty when all hold.
@@ -18,14 +19,14 @@ pub fn audit(world: &mut World) -> Vec<String> {
 }
 
 fn check_pages(world: &mut World, broken: &mut Vec<String>) {
-    let mut pages = world.query::<&PageRefs>();
-    let refs: Vec<u32> = pages.iter(world).map(|refs| refs.0).collect();
+    let mut pages = world.query::<(&PageRefs, &PageNode)>();
+    let pages: Vec<(u32, u32)> = pages.iter(world).map(|(r, n)| (r.0, n.node)).collect();
     let geometry = world.resource::<Limits>().0.clone();
     let mut rows = world.query::<(&RowOwner, &Spans)>();
     let rows: Vec<(RowOwner, Spans)> = rows.iter(world).map(|(o, s)| (*o, *s)).collect();
-    let mut groups = world.query::<(&GroupIndex, &FreeSlots, &BlockTable, &Ledger)>();
-    let fences = world.resource::<Fences>();
-    for (index, free, table, ledger) in groups.iter(world) {
+    let mut groups = world.query::<(&GroupIndex, &FreeSlots, &Cached, &BlockTable, &Ledger)>();
+    let Cache { index: prefix, fences, .. } = world.resource::<Cache>();
+    for (index, free, cached, table, ledger) in groups.iter(world) {
         let index = index.0 as usize;
         let group = &geometry.groups[index];
         let mut holders = vec![0u32; group.slots() as usize];
@@ -50,7 +51,7 @@ fn check_pages(world: &mut World, broken: &mut Vec<String>) {
                 promised += spans.charge[index] - spans.held(index, group.retention.sink_pages);
             }
         }
-        let fenced = fences.0.iter().filter(|fence| fence.group == index as u32);
+        let fenced = fences.iter().filter(|fence| fence.group == index as u32);
         fenced.clone().for_each(|fence| holders[fence.slot as usize] += 1);
         let mut is_free = bitvec![0; group.slots() as usize];
         for &slot in &free.0 {
@@ -58,16 +59,26 @@ fn check_pages(world: &mut World, broken: &mut Vec<String>) {
                 broken.push(format!("group {index} slot {slot}: a page is free once"));
             }
         }
+        let mut cached_pages = 0;
         for (slot, &holders) in holders.iter().enumerate() {
-            let refs = refs[group.base as usize + slot];
+            let (refs, node) = pages[group.base as usize + slot];
             if refs != holders {
                 broken.push(format!(
                     "group {index} slot {slot}: references ({refs}) are holders ({holders})"
                 ));
             }
-            if is_free[slot] == (refs > 0) {
-                broken.push(format!("group {index} slot {slot}: a page is free or held"));
+            let is_named = node != NO_NODE;
+            if is_named && prefix.entry(node, index).slot != slot as u32 {
+                broken.push(format!("group {index} slot {slot}: page and node name each other"));
             }
+            let is_cached = refs == 0 && is_named;
+            cached_pages += u32::from(is_cached);
+            if u32::from(is_free[slot]) + u32::from(refs > 0) + u32::from(is_cached) != 1 {
+                broken.push(format!("group {index} slot {slot}: a page is free, held or cached"));
+            }
+        }
+        if cached.len != cached_pages {
+            broken.push(format!("group {index}: cached pages are counted"));
         }
         if ledger.promised != promised {
             broken.push(format!(
@@ -85,9 +96,8 @@ fn check_rows(world: &mut World, broken: &mut Vec<String>) {
     let page_tokens = world.resource::<Limits>().0.config.page_tokens;
     let mut rows = world.query::<(&RowOwner, &Lengths, &Spans)>();
     let rows: Vec<_> = rows.iter(world).map(|(o, l, s)| (*o, *l, *s)).collect();
-    let running = world.resource::<Running>();
-    let in_flight: Vec<(u32, u64, u32)> = world
-        .resource::<Flights>()
+    let Agenda { running, flights, .. } = world.resource::<Agenda>();
+    let in_flight: Vec<(u32, u64, u32)> = flights
         .queue
         .iter()
         .flat_map(|flight| flight.rows.iter().map(|r| (r.row, r.binding, r.tokens)))

@@ -1,10 +1,12 @@
 //! Binding requests to batch rows and taking them off again.
 
 use crate::pages::Pages;
-use crate::state::{Due, Flights, Running, Waiting};
+use crate::state::{Agenda, Due, Flights, Running, Waiting};
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::SystemParam;
-use paceline_components::{Lengths, NO_SLOT, Request, RowOwner, RowText, Spans, Text, WaitingText};
+use paceline_components::{
+    Lengths, NO_NODE, NO_SLOT, Request, RowOwner, RowPrefix, RowText, Spans, Text, WaitingText,
+};
 
 /// Access to batch rows and the lists that name them.
 #[derive(SystemParam)]
@@ -12,11 +14,15 @@ pub struct BatchAccess<'w, 's> {
     rows: Query<
         'w,
         's,
-        (&'static mut RowOwner, &'static mut Lengths, &'static mut Spans, &'static mut RowText),
+        (
+            &'static mut RowOwner,
+            &'static mut Lengths,
+            &'static mut Spans,
+            &'static mut RowText,
+            &'static mut RowPrefix,
+        ),
     >,
-    running: ResMut<'w, Running>,
-    due: ResMut<'w, Due>,
-    flights: ResMut<'w, Flights>,
+    agenda: ResMut<'w, Agenda>,
 }
 
 /// Columns of the batch rows; row = batch row, the last is the dummy.
@@ -29,6 +35,10 @@ pub struct Batch<'a> {
     pub spans: &'a mut [Spans],
     /// Over which tokens.
     pub texts: &'a mut [RowText],
+    /// What they share with the prefix index.
+    pub prefix: &'a mut [RowPrefix],
+    /// The step being planned.
+    pub step: u64,
     /// Order of the rows in use.
     pub running: &'a mut Running,
     /// Work for later systems.
@@ -41,22 +51,25 @@ impl BatchAccess<'_, '_> {
     /// Calls `work` with the columns.
     pub fn with<R>(&mut self, work: impl FnOnce(&mut Batch) -> R) -> R {
         let mut rows = self.rows.contiguous_iter_mut().expect("rows are one dense table");
-        let (mut owners, mut lengths, mut spans, mut texts) =
+        let (mut owners, mut lengths, mut spans, mut texts, mut prefix) =
             rows.next().expect("rows live for ever");
+        let agenda = &mut *self.agenda;
         work(&mut Batch {
             owners: owners.bypass_change_detection(),
             lengths: lengths.bypass_change_detection(),
             spans: spans.bypass_change_detection(),
             texts: texts.bypass_change_detection(),
-            running: &mut self.running,
-            due: &mut self.due,
-            flights: &mut self.flights,
+            prefix: prefix.bypass_change_detection(),
+            step: agenda.step,
+            running: &mut agenda.running,
+            due: &mut agenda.due,
+            flights: &mut agenda.flights,
         })
     }
 
     /// The lists alone.
-    pub fn lists(&mut self) -> (&mut Running, &mut Due, &Flights) {
-        (&mut self.running, &mut self.due, &self.flights)
+    pub fn agenda(&mut self) -> &mut Agenda {
+        &mut self.agenda
     }
 }
 
@@ -83,6 +96,7 @@ impl Batch<'_> {
             ..Lengths::default()
         };
         self.texts[at].0 = text;
+        self.prefix[at] = RowPrefix::default();
         request.row = Some(row);
         let key = (request.class, request.arrival);
         let owners = &self.owners;
@@ -96,13 +110,21 @@ impl Batch<'_> {
         row
     }
 
+    /// The step in flight that may still touch the pages of `row`.
+    #[must_use]
+    pub fn fence(&self, row: u32) -> Option<u64> {
+        self.flights.newest().filter(|_| self.lengths[row as usize].in_flight > 0)
+    }
+
     /// Takes the request off `row`: pages, slot and row are free for others, at once or when the
     /// steps in flight have landed. Returns its tokens.
     pub fn release(&mut self, pages: &mut Pages, row: u32) -> Text {
         let at = row as usize;
+        let fence = self.fence(row);
         let lengths = std::mem::take(&mut self.lengths[at]);
-        let fence = if lengths.in_flight > 0 { self.flights.newest() } else { None };
         pages.release(row, &mut self.spans[at], fence);
+        let prefix = std::mem::take(&mut self.prefix[at]);
+        pages.index.move_tip(prefix.tip, NO_NODE);
         if lengths.is_prefill() {
             self.running.prefills -= 1;
         }

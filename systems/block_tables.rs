@@ -5,7 +5,7 @@
 //! change: cells that lost their page name the guard slot, cells that gained one name it. When the
 //! row has a new owner every held cell counts as gained. No cell is written twice in a step.
 
-use crate::batch::BatchAccess;
+use crate::batch::{Batch, BatchAccess};
 use crate::pages::{PageAccess, Pages};
 use crate::state::StepPlan;
 use bevy_ecs::prelude::*;
@@ -15,15 +15,17 @@ use std::ops::Range;
 
 /// See the module.
 pub fn block_tables(mut batch: BatchAccess, mut pages: PageAccess, mut plan: ResMut<StepPlan>) {
-    if batch.lists().1.tables.is_empty() {
+    let due = &mut batch.agenda().due;
+    if due.tables.is_empty() && due.cells.is_empty() {
         return;
     }
     pages.with(|pages| {
         batch.with(|batch| {
+            emit_cells(pages, batch, &mut plan.launches);
             while let Some(row) = batch.due.tables.pop() {
                 let binding = batch.owners[row as usize].binding;
                 let spans = &mut batch.spans[row as usize];
-                for group in 0..pages.tables.len() {
+                for group in 0..pages.groups() {
                     emit(pages, &mut plan.launches, group, row, spans, binding);
                 }
                 let (extent, stale_end) = (spans.extent, spans.stale_end);
@@ -31,6 +33,23 @@ pub fn block_tables(mut batch: BatchAccess, mut pages: PageAccess, mut plan: Res
             }
         });
     });
+}
+
+/// Cells that name another page than the device shows, of rows that stay as they are. A cell that
+/// was let go since, or never shown, is a change of its row's extent.
+fn emit_cells(pages: &mut Pages, batch: &mut Batch, list: &mut LaunchList) {
+    for (group, row, column) in batch.due.cells.drain(..) {
+        let sinks = pages.geometry.groups[group as usize].retention.sink_pages;
+        let spans = &batch.spans[row as usize];
+        let has = |live: [Range<u32>; 2]| live.iter().any(|run| run.contains(&column));
+        let is_shown = has(spans.device.live(group as usize, sinks))
+            && spans.device.binding == batch.owners[row as usize].binding;
+        if is_shown && has(spans.live(group as usize, sinks)) {
+            let table = pages.table_of(group as usize, row);
+            let slot = *pages.cell(group as usize, row, column);
+            list.push_delta(TableDelta { table, column, count: 1, slot });
+        }
+    }
 }
 
 fn emit(

@@ -11,7 +11,7 @@ pub fn drafter_slots(
     mut slots: Query<&mut SlotOwner>,
     mut free: ResMut<FreeDrafterSlots>,
 ) {
-    let (_, due, _) = batch.lists();
+    let due = &mut batch.agenda().due;
     if due.bound.is_empty() && due.released_slots.is_empty() {
         return;
     }

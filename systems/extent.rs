@@ -10,7 +10,7 @@
 use crate::batch::{Batch, BatchAccess};
 use crate::budget::{Budget, prefill_demand};
 use crate::pages::{PageAccess, Pages};
-use crate::state::{Limits, Scheduled, Stats, StepPlan, Waiting};
+use crate::state::{Limits, Scheduled, StepPlan, Waiting};
 use bevy_ecs::prelude::*;
 use paceline_components::{Event, Geometry, Request, WaitingText};
 
@@ -19,7 +19,6 @@ pub fn extent(
     limits: Res<Limits>,
     mut waiting: ResMut<Waiting>,
     mut plan: ResMut<StepPlan>,
-    mut stats: ResMut<Stats>,
     mut requests: Query<(&mut Request, &mut WaitingText)>,
     mut batch: BatchAccess,
     mut pages: PageAccess,
@@ -29,7 +28,7 @@ pub fn extent(
         batch.with(|batch| {
             let mut preempt = |batch: &mut Batch, pages: &mut Pages, row: u32| {
                 let request = batch.preempt(pages, row, &mut requests, &mut waiting);
-                stats.preemptions += 1;
+                plan.stats.preemptions += 1;
                 plan.notes.events.push(Event::Preempted { request });
             };
             serve(geometry, batch, pages, &mut preempt);
@@ -56,7 +55,11 @@ fn serve(
         place += 1;
         let lengths = batch.lengths[row as usize];
         let tokens = if lengths.is_prefill() {
-            let left = lengths.prefill_end - lengths.start_bound();
+            // A chunk ends where a window is published.
+            let branch = batch.prefix[row as usize].branch_point;
+            let ends = [lengths.prefill_end, branch].into_iter();
+            let end = ends.filter(|end| *end > lengths.start_bound()).min();
+            let left = end.unwrap_or(0) - lengths.start_bound();
             left.min(geometry.config.chunk_tokens).min(prefill_tokens)
         } else {
             decode_index += 1;
@@ -114,7 +117,7 @@ fn give_way(
     let row = batch.running.order[place - 1];
     let extent = batch.spans[row as usize].extent;
     let needed = capacity.div_ceil(geometry.config.page_tokens) - extent;
-    while pages.can_give_soon() < needed && batch.running.order.len() > place {
+    while !pages.can_all_give(needed, true) && batch.running.order.len() > place {
         let youngest = *batch.running.order.last().expect("not empty");
         if batch.lengths[youngest as usize].in_flight > 0 {
             return batch.running.order.len() - 1;

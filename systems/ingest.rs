@@ -3,11 +3,11 @@
 
 use crate::batch::BatchAccess;
 use crate::pages::PageAccess;
-use crate::state::{Command, Directory, Ingress, Stats, StepPlan, Waiting};
+use crate::state::{Command, Directory, Ingress, StepPlan, Waiting};
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::SystemState;
 use paceline_components::{
-    Event, FinishReason, NewRequest, Request, SubmitError, Text, WaitingText,
+    Event, FinishReason, KeyChain, NewRequest, Request, SubmitError, Text, WaitingText,
 };
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -18,16 +18,22 @@ pub fn ingest(world: &mut World, rows: &mut SystemState<(BatchAccess, PageAccess
     for _ in 0..ingress.queue.len() {
         match ingress.queue.pop() {
             None => break,
-            Some(Command::Submit(request, limit_tokens)) => {
-                submit(world, &ingress, request, limit_tokens);
+            Some(Command::Submit(request, limit_tokens, chain)) => {
+                submit(world, &ingress, request, limit_tokens, chain);
             }
             Some(Command::Cancel(id)) => cancel(world, &ingress, rows, id),
         }
     }
 }
 
-fn submit(world: &mut World, ingress: &Ingress, new: NewRequest, limit_tokens: u32) {
-    let NewRequest { id, prompt: mut tokens, stop_tokens, class, .. } = new;
+fn submit(
+    world: &mut World,
+    ingress: &Ingress,
+    new: NewRequest,
+    limit_tokens: u32,
+    mut chain: KeyChain,
+) {
+    let NewRequest { id, prompt: mut tokens, stop_tokens, class, conversation, .. } = new;
     let mut directory = world.resource_mut::<Directory>();
     if directory.by_id.contains_key(&id) {
         ingress.waiting.fetch_sub(1, Relaxed);
@@ -39,7 +45,8 @@ fn submit(world: &mut World, ingress: &Ingress, new: NewRequest, limit_tokens: u
     directory.arrivals += 1;
     let prompt_tokens = tokens.len() as u32;
     // Room for the whole output is taken now, so that decoding allocates nothing.
-    tokens.reserve_exact((limit_tokens - prompt_tokens) as usize);
+    tokens.reserve((limit_tokens - prompt_tokens) as usize);
+    chain.reserve(limit_tokens);
     let request = Request {
         id,
         arrival,
@@ -48,9 +55,10 @@ fn submit(world: &mut World, ingress: &Ingress, new: NewRequest, limit_tokens: u
         limit_tokens,
         computed_tokens: 0,
         preemptions: 0,
+        conversation,
         row: None,
     };
-    let entity = world.spawn((request, WaitingText(Text { tokens, stop_tokens }))).id();
+    let entity = world.spawn((request, WaitingText(Text { tokens, stop_tokens, chain }))).id();
     world.resource_mut::<Directory>().by_id.insert(id, entity);
     world.resource_mut::<Waiting>().insert(class, arrival, entity);
 }
@@ -78,7 +86,7 @@ fn cancel(
         }
     };
     world.despawn(entity);
-    world.resource_mut::<Stats>().finished += 1;
+    world.resource_mut::<StepPlan>().stats.finished += 1;
     let known = text.map_or(0, |text| text.tokens.len() as u32);
     world.resource_mut::<StepPlan>().notes.events.push(Event::Finished {
         request: id,

@@ -6,21 +6,32 @@ mod admission;
 mod audit;
 mod batch;
 mod block_tables;
+mod branch_cap;
 mod budget;
+mod cached;
+mod claim;
+mod commit;
 mod drafter_slots;
 mod extent;
+mod index;
 mod ingest;
+mod matching;
+mod page_moves;
 mod pages;
+mod publish;
 mod retire;
 mod schedule;
 mod seal;
 mod state;
+mod turns;
 mod window_slide;
 mod world;
 
 pub use audit::audit;
+pub use branch_cap::{Decision, branch_cap};
+pub use pages::Cache;
 pub use schedule::schedule;
 pub use state::{
-    Clock, Command, Flight, Flights, Ingress, Limits, Running, Stats, StepPlan, Waiting,
+    Agenda, Command, Flight, Flights, Ingress, Limits, Running, Stats, StepPlan, Waiting,
 };
 pub use world::build;

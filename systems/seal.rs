@@ -4,26 +4,20 @@
 //! Rows come as prompts, then decode rows, then dummy rows up to the next captured batch.
 
 use crate::batch::{Batch, BatchAccess};
-use crate::state::{Clock, FlightRow, Limits, Stats, StepPlan};
+use crate::state::{FlightRow, Limits, StepPlan};
 use bevy_ecs::prelude::*;
-use paceline_components::Geometry;
+use paceline_components::{Geometry, NO_SLOT};
 use paceline_kernels::{
     FLAG_BOUND, FLAG_DUMMY, FLAG_LAST_CHUNK, FLAG_PREFILL, LaunchList, ON_DEVICE, RowMeta,
 };
 
 /// See the module.
-pub fn seal(
-    limits: Res<Limits>,
-    clock: Res<Clock>,
-    mut plan: ResMut<StepPlan>,
-    mut stats: ResMut<Stats>,
-    mut batch: BatchAccess,
-) {
+pub fn seal(limits: Res<Limits>, mut plan: ResMut<StepPlan>, mut batch: BatchAccess) {
     let geometry = &*limits.0;
-    let list = &mut plan.launches;
+    let StepPlan { launches: list, stats, .. } = &mut *plan;
     batch.with(|batch| {
         let mut flight = batch.flights.spare.pop().unwrap_or_default();
-        flight.step = clock.step;
+        flight.step = batch.step;
         flight.has_landed = false;
         flight.rows.clear();
         for chunk in 0..batch.due.chunks.len() {
@@ -65,9 +59,14 @@ pub fn seal(
 }
 
 /// The record of `row`, whose step is in flight already, computing `tokens`.
+#[inline(always)]
 fn record(batch: &mut Batch, row: u32, tokens: u32) -> RowMeta {
     let owner = &mut batch.owners[row as usize];
     let lengths = &batch.lengths[row as usize];
+    if owner.slot == NO_SLOT {
+        // No drafter context is stored: nothing up to here may be read or published.
+        batch.prefix[row as usize].draft_from = lengths.start_bound();
+    }
     let is_first = !std::mem::replace(&mut owner.is_announced, true);
     RowMeta {
         request_low: owner.id as u32,
@@ -82,9 +81,11 @@ fn record(batch: &mut Batch, row: u32, tokens: u32) -> RowMeta {
         anchor: ON_DEVICE,
         slot: owner.slot,
         covered: lengths.covered,
+        context_first: batch.prefix[row as usize].draft_from,
     }
 }
 
+#[inline(always)]
 fn push(batch: &Batch, list: &mut LaunchList, rows: &mut Vec<FlightRow>, meta: RowMeta) {
     list.push_row(meta);
     rows.push(FlightRow {

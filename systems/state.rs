@@ -1,10 +1,11 @@
 //! Resources of the world: queues that have an order, scratch of one step, counters.
 
+use crate::claim::Need;
 use ahash::RandomState;
 use bevy_ecs::prelude::*;
 use crossbeam::queue::ArrayQueue;
-use paceline_components::{Geometry, NewRequest, Outcome, StepNotes};
-use paceline_kernels::LaunchList;
+use paceline_components::{DraftWindow, Geometry, KeyChain, NewRequest, Outcome, StepNotes};
+use paceline_kernels::{LaunchList, PageCopy};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -13,18 +14,12 @@ use std::sync::atomic::AtomicU32;
 #[derive(Resource, Clone, Debug)]
 pub struct Limits(pub Arc<Geometry>);
 
-/// The step being planned.
-#[derive(Resource, Clone, Copy, Debug, Default)]
-pub struct Clock {
-    /// Its number, from 1.
-    pub step: u64,
-}
-
 /// What an embedder sends, in order.
 #[derive(Debug)]
 pub enum Command {
-    /// A new request, checked against the limits, and the most tokens it may reach.
-    Submit(NewRequest, u32),
+    /// A new request, checked against the limits, the most tokens it may reach, and the keys of
+    /// its prompt.
+    Submit(NewRequest, u32, KeyChain),
     /// The request with this id ends now.
     Cancel(u64),
 }
@@ -56,6 +51,20 @@ pub struct Waiting {
     pub by_arrival: BTreeSet<(u64, u8)>,
     /// The longest waiting request and how many later ones were admitted before it.
     pub passed_over: (u64, u32),
+    /// What requests that did not fit would have needed, by arrival.
+    pub refusals: BTreeMap<u64, Refusal>,
+}
+
+/// Why a request was not admitted when it was last looked at: until that changes it need not be
+/// matched again.
+#[derive(Clone, Copy, Debug)]
+pub struct Refusal {
+    /// Pages it would have needed.
+    pub need: Need,
+    /// The first of its pages that the prefix index did not know.
+    pub next_page: u32,
+    /// Look again at this step in any case.
+    pub until_step: u64,
 }
 
 impl Waiting {
@@ -69,11 +78,25 @@ impl Waiting {
     pub fn remove(&mut self, class: u8, arrival: u64) {
         self.by_class.remove(&(class, arrival));
         self.by_arrival.remove(&(arrival, class));
+        self.refusals.remove(&arrival);
     }
 }
 
-/// Rows in use.
+/// The lists that name batch rows: one resource, since every system reads it.
 #[derive(Resource, Debug, Default)]
+pub struct Agenda {
+    /// Number of the step being planned, from 1.
+    pub step: u64,
+    /// Rows in use.
+    pub running: Running,
+    /// Work for later systems of the step.
+    pub due: Due,
+    /// Steps in flight.
+    pub flights: Flights,
+}
+
+/// Rows in use.
+#[derive(Debug, Default)]
 pub struct Running {
     /// By priority class, then arrival: the last is the first to be preempted.
     pub order: Vec<u32>,
@@ -107,20 +130,20 @@ pub struct Flight {
 pub struct FlightRow {
     /// Request id.
     pub request: u64,
+    /// The row's binding when it was planned; dummy rows have none.
+    pub binding: u64,
     /// Batch row.
     pub row: u32,
-    /// Its binding when it was planned; dummy rows have none.
-    pub binding: u64,
     /// Most tokens it adds to the history.
     pub tokens: u32,
-    /// Whether it is a chunk of a prompt.
-    pub is_prefill: bool,
     /// Fewest and most tokens it emits.
     pub emits: (u32, u32),
+    /// Whether it is a chunk of a prompt.
+    pub is_prefill: bool,
 }
 
 /// Steps in flight, oldest first.
-#[derive(Resource, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Flights {
     /// At most the overlap depth and the step being planned.
     pub queue: VecDeque<Flight>,
@@ -137,12 +160,20 @@ impl Flights {
 }
 
 /// Rows and slots that later systems of the step have work on.
-#[derive(Resource, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Due {
     /// Rows whose settled history lets a page leave a window.
     pub slides: Vec<u32>,
+    /// Rows whose settled history fills a page, or reaches another point to publish at.
+    pub commits: Vec<u32>,
+    /// Rows whose request has ended, and its conversation.
+    pub finished: Vec<(u32, Option<u64>)>,
     /// Rows whose pages changed.
     pub tables: Vec<u32>,
+    /// Single cells that name another page: group, row, ordinal.
+    pub cells: Vec<(u32, u32, u32)>,
+    /// Pages to copy.
+    pub moves: Vec<PageCopy>,
     /// Rows bound in this step.
     pub bound: Vec<u32>,
     /// Drafter slots whose row was released.
@@ -169,6 +200,8 @@ pub struct StepPlan {
     pub launches: LaunchList,
     /// Events and final tokens.
     pub notes: StepNotes,
+    /// Counters since the world was built.
+    pub stats: Stats,
 }
 
 impl StepPlan {
@@ -182,7 +215,7 @@ impl StepPlan {
 }
 
 /// Counters since the world was built.
-#[derive(Resource, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Steps planned.
     pub steps: u64,
@@ -200,4 +233,30 @@ pub struct Stats {
     pub preemptions: u64,
     /// Requests that ended, cancelled ones included.
     pub finished: u64,
+    /// Tokens of all admissions that the prefix index knew, as far as the target can use them.
+    pub matched_tokens: u64,
+    /// Tokens of all admissions that need not be computed.
+    pub claimed_tokens: u64,
+    /// Admissions whose drafter window came along, where the match or its last full page ends.
+    pub draft_window_selected: u64,
+    /// Admissions whose claim was cut for the drafter's window.
+    pub draft_window_capped: u64,
+    /// Tokens those computed again.
+    pub draft_window_recomputed: u64,
+}
+
+impl Stats {
+    /// Counts an admission.
+    pub fn count_claim(&mut self, matched_tokens: u32, claimed_tokens: u32, window: DraftWindow) {
+        self.matched_tokens += u64::from(matched_tokens);
+        self.claimed_tokens += u64::from(claimed_tokens);
+        match window {
+            DraftWindow::Selected | DraftWindow::Retried => self.draft_window_selected += 1,
+            DraftWindow::Capped => {
+                self.draft_window_capped += 1;
+                self.draft_window_recomputed += u64::from(matched_tokens - claimed_tokens);
+            }
+            DraftWindow::None | DraftWindow::Uncapped => {}
+        }
+    }
 }

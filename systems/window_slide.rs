@@ -6,7 +6,7 @@ use crate::pages::PageAccess;
 
 /// See the module.
 pub fn window_slide(mut batch: BatchAccess, mut pages: PageAccess) {
-    if batch.lists().1.slides.is_empty() {
+    if batch.agenda().due.slides.is_empty() {
         return;
     }
     pages.with(|pages| {

@@ -1,15 +1,19 @@
 //! Builds the world: every slab, queue and scratch at its full size, so that a step allocates
 //! nothing.
 
+use crate::index::PrefixIndex;
+use crate::pages::Cache;
 use crate::state::{
-    Clock, Directory, Due, Flights, Ingress, Limits, Running, Stats, StepPlan, Waiting,
+    Agenda, Directory, Due, Flights, Ingress, Limits, Running, Stats, StepPlan, Waiting,
 };
+use crate::turns::Turns;
 use ahash::RandomState;
 use bevy_ecs::prelude::*;
 use crossbeam::queue::ArrayQueue;
 use paceline_components::{
-    BlockTable, Fences, FreeDrafterSlots, FreeSlots, GUARD_SLOT, Geometry, GroupIndex, Ledger,
-    Lengths, PageRefs, RowOwner, RowText, SlotOwner, Spans, StepNotes,
+    BlockTable, Cached, FreeDrafterSlots, FreeSlots, GUARD_SLOT, Geometry, GroupIndex, Ledger,
+    Lengths, NO_NODE, PageLink, PageNode, PageRefs, Priority, RowOwner, RowPrefix, RowText,
+    SlotOwner, Spans, StepNotes,
 };
 use paceline_kernels::LaunchList;
 use std::collections::{HashMap, VecDeque};
@@ -38,18 +42,25 @@ pub fn build(geometry: Arc<Geometry>) -> World {
     let by_id = HashMap::with_hasher(RandomState::with_seeds(1, 2, 3, 4));
     world.insert_resource(Directory { by_id, arrivals: 0 });
     world.insert_resource(Waiting::default());
-    world.insert_resource(Running {
+    let running = Running {
         order: Vec::with_capacity(rows as usize),
         free_rows: (0..rows).collect(),
         ..Running::default()
-    });
-    world.insert_resource(Fences(VecDeque::with_capacity(4 * rows as usize)));
-    world.insert_resource(flights(&geometry));
-    world.insert_resource(due(&geometry));
+    };
+    let (due, flights) = (due(&geometry), flights(&geometry));
+    world.insert_resource(Agenda { step: 0, running, due, flights });
     let launches = LaunchList::new(&geometry);
-    world.insert_resource(StepPlan { launches, notes: notes(&geometry) });
-    world.insert_resource(Clock::default());
-    world.insert_resource(Stats::default());
+    let notes = notes(&geometry);
+    world.insert_resource(StepPlan { launches, notes, stats: Stats::default() });
+    let nodes = geometry.groups.iter().map(|g| g.pages).max().unwrap_or(0);
+    let groups = geometry.groups.len();
+    world.insert_resource(Cache {
+        index: PrefixIndex::new(geometry.config.page_tokens, groups, nodes),
+        fences: VecDeque::with_capacity(4 * rows as usize),
+        facts: Vec::with_capacity(16 * rows as usize),
+        geometry: geometry.clone(),
+    });
+    world.insert_resource(Turns::default());
     world.insert_resource(Limits(geometry));
     world
 }
@@ -57,8 +68,9 @@ pub fn build(geometry: Arc<Geometry>) -> World {
 fn spawn_pages(world: &mut World, geometry: &Geometry) {
     for group in &geometry.groups {
         let reserved = 1 + group.dummy_pages;
-        let refs = (0..group.slots()).map(|slot| PageRefs(u32::from(slot < reserved)));
-        world.spawn_batch(refs.collect::<Vec<_>>()).count();
+        let node = PageNode { node: NO_NODE, priority: Priority::Normal };
+        let page = |slot| (PageRefs(u32::from(slot < reserved)), node, PageLink::default());
+        world.spawn_batch((0..group.slots()).map(page).collect::<Vec<_>>()).count();
     }
 }
 
@@ -75,6 +87,7 @@ fn spawn_groups(world: &mut World, geometry: &Geometry) {
         world.spawn((
             GroupIndex(index as u32),
             FreeSlots(free),
+            Cached { lists: [(GUARD_SLOT, GUARD_SLOT); 3], len: 0 },
             BlockTable(table),
             Ledger::default(),
         ));
@@ -89,7 +102,7 @@ fn spawn_rows(world: &mut World, geometry: &Geometry) {
         // The dummy's binding is no request's, and its table is still to be shown.
         let binding = u64::MAX * u64::from(is_dummy);
         let owner = RowOwner { binding, ..RowOwner::FREE };
-        world.spawn((owner, Lengths::default(), spans, RowText::default()));
+        world.spawn((owner, Lengths::default(), spans, RowText::default(), RowPrefix::default()));
     }
 }
 
@@ -111,8 +124,12 @@ fn flights(geometry: &Geometry) -> Flights {
 fn due(geometry: &Geometry) -> Due {
     let rows = geometry.config.max_batch as usize + 1;
     let mut due = Due {
-        slides: Vec::with_capacity(rows),
+        slides: Vec::with_capacity(2 * rows),
+        commits: Vec::with_capacity(2 * rows),
+        finished: Vec::with_capacity(rows),
         tables: Vec::with_capacity(4 * rows),
+        cells: Vec::with_capacity(4 * rows),
+        moves: Vec::with_capacity(4 * rows),
         bound: Vec::with_capacity(rows),
         released_slots: Vec::with_capacity(rows),
         chunks: Vec::with_capacity(rows),

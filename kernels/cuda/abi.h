@@ -25,7 +25,7 @@ struct __align__(16) PieceCopy {
 
 struct RowMeta {
     u32 request_low, request_high, row, flags, start, start_bound, tokens, drafts, input, anchor;
-    u32 slot, covered;
+    u32 slot, covered, context_first;
 };
 
 struct TagRun {
