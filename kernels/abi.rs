@@ -68,7 +68,7 @@ pub struct PieceCopy {
     pub to: u64,
     /// Bytes of a run.
     pub bytes: u32,
-    /// Runs; all together take less than 4 GiB.
+    /// Runs; all together take less than 2 GiB.
     pub runs: u32,
     /// Bytes from one run to the next at the source.
     pub from_stride: u32,
@@ -154,6 +154,13 @@ const _: () = assert!(size_of::<TagRun>() == 24);
 const _: () = assert!(size_of::<RowMeta>() == 52);
 
 impl PieceCopy {
+    /// The piece the other way round.
+    #[must_use]
+    pub fn back(&self) -> Self {
+        let Self { from, to, from_stride, to_stride, .. } = *self;
+        Self { from: to, to: from, from_stride: to_stride, to_stride: from_stride, ..*self }
+    }
+
     /// Ends of the piece at the source and at the destination.
     #[must_use]
     pub fn ends(&self) -> (u64, u64) {

@@ -93,6 +93,8 @@ pub struct CudaDevice {
     pool_count: u32,
     /// Chunks of the group with the largest page.
     page_chunks: u32,
+    /// Page copies of the last step.
+    copies: u32,
     slots: Vec<u32>,
     table_rows: u32,
     columns: u32,
@@ -127,10 +129,11 @@ impl CudaDevice {
     /// When a library, a device or memory is missing.
     ///
     /// # Panics
-    /// When a page takes 4 GiB in one pool.
+    /// When a page takes 2 GiB in one pool.
     pub fn with_pages(geometry: &Geometry) -> Result<Self, CudaError> {
         let slot_bytes = |bytes: u64| {
-            u32::try_from(bytes.next_multiple_of(4)).expect("a page's slot is below 4 GiB")
+            let bytes = i32::try_from(bytes.next_multiple_of(4));
+            bytes.expect("a page's slot is below 2 GiB").unsigned_abs()
         };
         let slots = geometry.groups.iter();
         let slots = slots.map(|g| g.pools.iter().map(|p| slot_bytes(p.slot_bytes())).collect());
@@ -185,6 +188,7 @@ impl CudaDevice {
             pool_records,
             pool_count: records.len() as u32,
             page_chunks: slot_bytes.iter().map(chunks).max().unwrap_or(0),
+            copies: 0,
             slots: geometry.groups.iter().map(|g| g.slots()).collect(),
             table_rows,
             columns: geometry.columns,
@@ -204,18 +208,30 @@ impl CudaDevice {
     /// When the list is of another geometry or names cells, rows or slots that do not exist.
     pub fn submit(&mut self, list: &LaunchList) -> Result<(), CudaError> {
         self.check(list);
-        let buffer = self.ring.next();
-        buffer.write(list)?;
-        let count = list.copies().len() as u32;
-        if count > 0 && self.page_chunks > 0 {
+        self.copies = list.copies().len() as u32;
+        self.ring.advance().write(list)?;
+        self.launch()
+    }
+
+    /// Runs the launches of the last step again, `times` times: for measurements.
+    ///
+    /// # Errors
+    /// When a launch, or an earlier one, fails.
+    pub fn replay(&mut self, times: u32) -> Result<(), CudaError> {
+        (0..times).try_for_each(|_| self.launch())
+    }
+
+    fn launch(&self) -> Result<(), CudaError> {
+        let buffer = self.ring.current();
+        if self.copies > 0 && self.page_chunks > 0 {
             let args = PageArgs {
                 copies: buffer.address(self.layout.copies.0),
                 pools: self.pool_records.address,
-                count,
+                count: self.copies,
                 pools_count: self.pool_count,
                 chunks: self.page_chunks,
             };
-            let blocks = self.copy_pages.blocks(count * self.page_chunks);
+            let blocks = self.copy_pages.blocks(self.copies * self.page_chunks);
             self.queue.launch(&self.copy_pages, (blocks, 1), &args)?;
         }
         buffer.launch(&self.queue)

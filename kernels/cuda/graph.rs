@@ -38,9 +38,14 @@ impl Ring {
     }
 
     /// The buffer of the next step.
-    pub fn next(&mut self) -> &mut StepBuffer {
+    pub fn advance(&mut self) -> &mut StepBuffer {
         self.turn = (self.turn + 1) % RING;
         &mut self.buffers[self.turn]
+    }
+
+    /// The buffer of the last step.
+    pub fn current(&self) -> &StepBuffer {
+        &self.buffers[self.turn]
     }
 }
 

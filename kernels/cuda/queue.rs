@@ -149,8 +149,9 @@ impl Queue {
         &self,
         from: &DeviceMemory,
         to: &mut DeviceMemory,
-        bytes: usize,
+        bytes: u64,
     ) -> Result<(), CudaError> {
+        let bytes = bytes as usize;
         assert!(bytes <= from.bytes.min(to.bytes), "a copy fits both sides");
         let stream = self.stream.cu_stream();
         // SAFETY: both sides are large enough, and their drops wait for the device.

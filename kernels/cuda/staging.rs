@@ -25,12 +25,15 @@ impl Staging {
     /// When the device failed.
     ///
     /// # Panics
-    /// When there are more pieces than the staging has room for, or a piece of 4 GiB or more.
+    /// When there are more pieces than the staging has room for, or a piece of 2 GiB or more.
     pub fn set(&mut self, pieces: &[PieceCopy]) -> Result<(), CudaError> {
         self.read.synchronize()?;
         let words: &[u32] = bytemuck::cast_slice(pieces);
         self.pieces.words_mut()[..words.len()].copy_from_slice(words);
-        let bytes = |p: &PieceCopy| p.bytes.checked_mul(p.runs).expect("a piece is below 4 GiB");
+        let bytes = |p: &PieceCopy| {
+            let bytes = p.bytes.checked_mul(p.runs).filter(|bytes| *bytes < 1 << 31);
+            bytes.expect("a piece is below 2 GiB")
+        };
         let most_bytes = pieces.iter().map(bytes).max().unwrap_or(0);
         self.count = pieces.len() as u32;
         self.chunks = most_bytes.div_ceil(CHUNK_BYTES).max(1);
@@ -125,7 +128,7 @@ impl CudaDevice {
         &mut self,
         from: &Staging,
         to: &mut Staging,
-        bytes: usize,
+        bytes: u64,
     ) -> Result<(), CudaError> {
         self.queue.plain_copy(&from.memory, &mut to.memory, bytes)
     }
