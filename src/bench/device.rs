@@ -90,9 +90,14 @@ impl fmt::Display for DeviceReport {
         if let Some(check) = &self.check {
             writeln!(
                 f,
-                "same bytes as the host device: {} random steps, {} steps of {} runs, {} piece \
-                 lists, {} tag lists",
-                check.random_steps, check.run_steps, check.runs, check.piece_lists, check.tag_lists
+                "same bytes as the host device: {} random steps, {} piece lists, {} tag lists, {} \
+                 steps of {} runs with {} page copies",
+                check.random_steps,
+                check.piece_lists,
+                check.tag_lists,
+                check.run_steps,
+                check.runs,
+                check.run_copies
             )?;
         }
         if let Some(tables) = &self.tables {

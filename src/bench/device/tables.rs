@@ -73,7 +73,7 @@ pub fn run(allocations: impl Fn() -> u64) -> Result<TablesReport, DeviceBenchErr
 fn config(max_seq_len: u32) -> Config {
     let mut config = Config { max_batch: ROWS, max_seq_len, ..Config::m3() };
     for group in &mut config.groups {
-        group.pages = Some(ROWS * (2 * CONTEXT_TOKENS).div_ceil(config.page_tokens) + 256);
+        group.pages = Some(ROWS * (3 * CONTEXT_TOKENS).div_ceil(config.page_tokens) + 256);
     }
     config
 }
@@ -148,14 +148,14 @@ impl Decoding {
         self.core.step().expect("no step is in flight");
     }
 
-    /// Answers the last plan: each row emits one to three tokens.
+    /// Answers the last plan: each row emits one to all of its tokens.
     fn complete(&mut self) {
         self.outcome.begin(self.core.plan().step());
         for row in self.core.plan().rows() {
             let (least, most) = row.emits();
             self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let drawn = least + (self.random >> 33) as u32 % 3;
-            self.outcome.push_row(&self.tokens[..drawn.min(most) as usize]);
+            let drawn = least + (self.random >> 33) as u32 % (most - least + 1);
+            self.outcome.push_row(&self.tokens[..drawn as usize]);
         }
         self.core.complete(&self.outcome).expect("the outcome fits the step");
     }
