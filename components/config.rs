@@ -99,6 +99,17 @@ pub struct Drafter {
     pub draft_tokens: u32,
     /// Width of the drafter's block in positions, as the checkpoint says.
     pub block_width: u32,
+    /// Drafter slots; default: `max_batch`. A row without one drafts nothing.
+    #[serde(default)]
+    pub slots: Option<u32>,
+}
+
+impl Drafter {
+    /// A drafter with a slot for every row.
+    #[must_use]
+    pub fn new(kind: DrafterKind, draft_tokens: u32, block_width: u32) -> Self {
+        Self { kind, draft_tokens, block_width, slots: None }
+    }
 }
 
 /// Label convention of a block drafter.
@@ -233,7 +244,7 @@ impl Config {
             chunk_tokens: 8192,
             max_seq_len: 1 << 20,
             num_extra_kv_tokens: 6,
-            drafter: Some(Drafter { kind: DrafterKind::Dspark, draft_tokens: 7, block_width: 7 }),
+            drafter: Some(Drafter::new(DrafterKind::Dspark, 7, 7)),
             groups: vec![
                 GroupSpec {
                     name: "target".to_owned(),
@@ -275,7 +286,7 @@ impl Config {
             chunk_tokens: 1024,
             max_seq_len: 16_384,
             num_extra_kv_tokens: 6,
-            drafter: Some(Drafter { kind: DrafterKind::Dspark, draft_tokens: 7, block_width: 7 }),
+            drafter: Some(Drafter::new(DrafterKind::Dspark, 7, 7)),
             groups: vec![
                 GroupSpec {
                     name: "target".to_owned(),

@@ -108,6 +108,12 @@ impl Geometry {
         Ok(geometry)
     }
 
+    /// Drafter slots; the dummy's index comes after them.
+    #[must_use]
+    pub fn drafter_slots(&self) -> u32 {
+        self.config.drafter.map_or(0, |drafter| drafter.slots.unwrap_or(self.config.max_batch))
+    }
+
     /// Page id of a slot: its row in every page column.
     #[must_use]
     pub fn page(&self, group: usize, slot: u32) -> usize {
@@ -288,7 +294,7 @@ fn check_limits(config: &Config) -> Result<(), ConfigError> {
 
 fn check_drafter(config: &Config) -> Result<u32, ConfigError> {
     let draft_group = config.groups.iter().position(|g| g.owner == Owner::Draft);
-    let Some(Drafter { kind, draft_tokens, block_width }) = config.drafter else {
+    let Some(Drafter { kind, draft_tokens, block_width, slots }) = config.drafter else {
         return match draft_group {
             Some(g) => {
                 let fix = "needs a [drafter] section, or owner = \"target\"";
@@ -303,6 +309,10 @@ fn check_drafter(config: &Config) -> Result<u32, ConfigError> {
     };
     if draft_tokens == 0 || draft_tokens > 255 {
         return Err(ConfigError::new("drafter.draft_tokens", draft_tokens, "takes 1 to 255"));
+    }
+    if slots.is_some_and(|slots| slots > config.max_batch) {
+        let fix = format!("takes 0 to max_batch = {}", config.max_batch);
+        return Err(ConfigError::new("drafter.slots", slots.unwrap_or_default(), fix));
     }
     if block_width < least || block_width > 1024 {
         let fix = format!("a {kind:?} drafter of {draft_tokens} drafts needs {least} to 1024");

@@ -33,5 +33,5 @@ pub use prefix::{DraftWindow, ExtraKeys, Fact, Item, KeyChain, PageKey};
 pub use request::{NewRequest, Request, Text, WaitingText};
 pub use row::{DeviceSpans, Lengths, NO_SLOT, RowOwner, RowPrefix, RowText, Spans};
 pub use sizing::{Demand, grain_bytes, slots_for_bytes, with_utilisation_room};
-pub use slot::{FREE_SLOT, FreeDrafterSlots, SlotOwner};
+pub use slot::{IdleSlots, NO_ARRIVAL, SlotOwner};
 pub use span::{Lookahead, Retention, window_pages};

@@ -26,6 +26,8 @@ pub struct RowOwner {
     pub slot: u32,
     /// Whether a plan has shown this binding to the engine.
     pub is_announced: bool,
+    /// Whether a plan has told the device to seed the slot.
+    pub is_seeded: bool,
 }
 
 /// No drafter slot: the row drafts nothing.
@@ -41,6 +43,7 @@ impl RowOwner {
         binding: 0,
         slot: NO_SLOT,
         is_announced: false,
+        is_seeded: false,
     };
 
     /// Whether nobody runs here.

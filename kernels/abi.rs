@@ -143,6 +143,10 @@ pub const FLAG_BOUND: u32 = 4;
 /// The row only pads the batch: dummy slot, dummy pages, nothing is emitted.
 pub const FLAG_DUMMY: u32 = 8;
 
+/// The drafter slot is new to the row: its context length is the position of the row's first token,
+/// whatever it was for others before.
+pub const FLAG_SEED: u32 = 16;
+
 /// The token id is known to the device only.
 pub const ON_DEVICE: u32 = u32::MAX;
 

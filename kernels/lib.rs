@@ -12,8 +12,8 @@ mod launch;
 pub mod tags;
 
 pub use abi::{
-    ABI_VERSION, FLAG_BOUND, FLAG_DUMMY, FLAG_LAST_CHUNK, FLAG_PREFILL, Header, ON_DEVICE,
-    PageCopy, PieceCopy, RowMeta, TAG_CHECK, TAG_SCRATCH, TAG_WRITE, TableDelta, TagRun,
+    ABI_VERSION, FLAG_BOUND, FLAG_DUMMY, FLAG_LAST_CHUNK, FLAG_PREFILL, FLAG_SEED, Header,
+    ON_DEVICE, PageCopy, PieceCopy, RowMeta, TAG_CHECK, TAG_SCRATCH, TAG_WRITE, TableDelta, TagRun,
 };
 pub use host::{AccessError, HostDevice};
 pub use launch::{Launch, LaunchList, Layout};

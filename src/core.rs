@@ -4,12 +4,13 @@ use crate::{Config, ConfigError, Geometry, Outcome, OutcomeError};
 use bevy_ecs::prelude::{Schedule, World};
 use crossbeam::queue::ArrayQueue;
 use paceline_components::{
-    Cached, Event, Fact, FreeSlots, KeyChain, Ledger, NewRequest, PublishPolicy, RowOwner, RowText,
-    StepNotes, SubmitError,
+    Cached, DraftWindow, Event, Fact, FreeSlots, KeyChain, Ledger, NewRequest, PublishPolicy,
+    RowOwner, RowText, StepNotes, SubmitError, Text,
 };
 use paceline_kernels::{LaunchList, RowMeta};
 use paceline_systems::{
-    Agenda, Cache, Command, Ingress, Stats, StepPlan, Waiting, audit, build, schedule,
+    Agenda, Cache, Command, Ingress, Probe, Prober, Stats, StepPlan, Waiting, audit, build,
+    schedule,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,6 +23,7 @@ pub struct Core {
     schedule: Schedule,
     geometry: Arc<Geometry>,
     inbox: Inbox,
+    prober: Prober,
     is_poisoned: bool,
 }
 
@@ -102,7 +104,8 @@ impl Core {
         let ingress = world.resource::<Ingress>().clone();
         let inbox =
             Inbox { queue: ingress.queue, waiting: ingress.waiting, geometry: geometry.clone() };
-        Ok(Self { world, schedule, geometry, inbox, is_poisoned: false })
+        let prober = Prober::new(&mut world);
+        Ok(Self { world, schedule, geometry, inbox, prober, is_poisoned: false })
     }
 
     /// A handle to submit and cancel with.
@@ -196,6 +199,17 @@ impl Core {
         &self.world.resource::<Cache>().facts
     }
 
+    /// What a request would claim if it were admitted alone now. Nothing is claimed or touched.
+    pub fn probe(&mut self, request: &NewRequest) -> Probe {
+        if request.prompt.is_empty() || self.geometry.config.publish == PublishPolicy::Off {
+            let draft_window = DraftWindow::None;
+            return Probe { matched_tokens: 0, claim_tokens: 0, draft_window };
+        }
+        let chain = self.inbox.keys(request);
+        let text = Text { tokens: request.prompt.clone(), chain, ..Text::default() };
+        self.prober.probe(&mut self.world, &text)
+    }
+
     /// Whether nothing waits, runs or is in flight.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -280,14 +294,20 @@ impl Inbox {
         if self.waiting.fetch_update(Relaxed, Relaxed, count).is_err() {
             return Err(full);
         }
-        let mut chain = KeyChain::new(self.geometry.config.page_tokens, request.extra.clone());
-        if self.geometry.config.publish != PublishPolicy::Off {
-            chain.extend(&request.prompt);
-        }
+        let chain = self.keys(&request);
         self.queue.push(Command::Submit(request, limit, chain)).map_err(|_| {
             self.waiting.fetch_sub(1, Relaxed);
             full
         })
+    }
+
+    /// Hashes a prompt, on the caller's thread.
+    fn keys(&self, request: &NewRequest) -> KeyChain {
+        let mut chain = KeyChain::new(self.geometry.config.page_tokens, request.extra.clone());
+        if self.geometry.config.publish != PublishPolicy::Off {
+            chain.extend(&request.prompt);
+        }
+        chain
     }
 
     /// Ends a request, wherever it is. Cancelling one that has ended does nothing; cancelling one

@@ -53,5 +53,5 @@ pub use paceline_components::{
     window_pages,
 };
 pub use paceline_kernels as kernels;
-pub use paceline_systems::Stats;
+pub use paceline_systems::{Probe, Stats};
 pub use verify::Verifier;

@@ -10,7 +10,7 @@ use crate::{Geometry, NewRequest, Outcome, Owner, Plan};
 use paceline_components::NO_SLOT;
 use paceline_kernels::tags::{extend_prefix, tag};
 use paceline_kernels::{
-    FLAG_BOUND, FLAG_DUMMY, FLAG_LAST_CHUNK, FLAG_PREFILL, HostDevice, RowMeta,
+    FLAG_BOUND, FLAG_DUMMY, FLAG_LAST_CHUNK, FLAG_PREFILL, FLAG_SEED, HostDevice, RowMeta,
 };
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -28,6 +28,10 @@ pub struct Verifier {
     prefixes: HashMap<u64, Vec<u64>>,
     /// Positions final on the device, by batch row.
     lengths: Vec<u32>,
+    /// Context length of each drafter slot on the device.
+    contexts: Vec<u32>,
+    /// Batch rows that went without a drafter slot for a step: they may lack context.
+    slotless: Vec<bool>,
     /// Ended requests and the step that said so: steps in flight may still name them.
     ended: VecDeque<(u64, u64)>,
     violations: Vec<String>,
@@ -42,6 +46,8 @@ impl Verifier {
             device: HostDevice::with_tags(&geometry),
             prefixes: HashMap::new(),
             lengths: vec![0; geometry.config.max_batch as usize + 1],
+            contexts: vec![0; geometry.drafter_slots() as usize],
+            slotless: vec![false; geometry.config.max_batch as usize],
             ended: VecDeque::new(),
             violations: Vec::new(),
             count: 0,
@@ -123,6 +129,9 @@ impl Verifier {
 
     /// A dummy row writes to its own pages and reads nothing that matters.
     fn run_dummy(&mut self, row: &RowMeta) -> Result<(), String> {
+        if row.slot != self.geometry.drafter_slots() {
+            return Err(format!("a dummy row has drafter slot {}", row.slot));
+        }
         let width = row.tokens + self.geometry.lookahead.extra_tokens;
         self.write(row.row, 0..width, |_, _| SCRATCH, |_| true)
     }
@@ -136,6 +145,7 @@ impl Verifier {
     ) -> Result<(), String> {
         if row.has(FLAG_BOUND) {
             self.lengths[row.row as usize] = row.start;
+            self.slotless[row.row as usize] = false;
         }
         let start = self.lengths[row.row as usize];
         if start < row.start || start > row.start_bound {
@@ -171,7 +181,7 @@ impl Verifier {
         prefixes: &[u64],
         emitted: u32,
     ) -> Result<(), String> {
-        self.read(row.row, start, Owner::Target, prefixes)?;
+        self.read(row.row, 0..start, Owner::Target, prefixes)?;
         let valid = if row.has(FLAG_PREFILL) { row.tokens } else { emitted };
         let content = |group: u32, position: u32| {
             if position < start + valid {
@@ -193,8 +203,20 @@ impl Verifier {
         prefixes: &[u64],
     ) -> Result<(), String> {
         if row.slot == NO_SLOT {
+            self.slotless[row.row as usize] = true;
             return Ok(());
         }
+        let context_tokens = &mut self.contexts[row.slot as usize];
+        if row.has(FLAG_SEED) {
+            *context_tokens = start;
+        }
+        if *context_tokens != start {
+            return Err(format!(
+                "drafter slot {} has {context_tokens} context tokens at position {start}",
+                row.slot
+            ));
+        }
+        *context_tokens = end;
         let is_draft = |owner| owner == Owner::Draft;
         let context = |group: u32, position: u32| tag(group, prefixes[position as usize], position);
         self.write(row.row, start..end, context, is_draft)?;
@@ -203,22 +225,23 @@ impl Verifier {
         }
         for group in self.geometry.groups.iter().filter(|g| g.owner == Owner::Draft) {
             let window = group.retention.window_tokens.unwrap_or(u32::MAX);
-            if row.context_first > (end + 1).saturating_sub(window) {
+            let is_short = row.context_first > (end + 1).saturating_sub(window);
+            if is_short && !self.slotless[row.row as usize] {
                 return Err(format!(
                     "the drafter is starved: context from {} at {end} in group `{}`",
                     row.context_first, group.name
                 ));
             }
         }
-        self.read(row.row, end, Owner::Draft, prefixes)?;
+        self.read(row.row, row.context_first..end, Owner::Draft, prefixes)?;
         self.write(row.row, end..end + self.geometry.block_width, |_, _| SCRATCH, is_draft)
     }
 
-    /// Reads what a query at `position` sees before itself, in every group of `owner`.
+    /// Reads what a query at the end of `range` sees of it, in every group of `owner`.
     fn read(
         &mut self,
         row: u32,
-        position: u32,
+        range: std::ops::Range<u32>,
         owner: Owner,
         prefixes: &[u64],
     ) -> Result<(), String> {
@@ -229,12 +252,12 @@ impl Verifier {
             let group = group as u32;
             let page = geometry.retention.page_tokens;
             let window = geometry.retention.window_tokens.unwrap_or(u32::MAX);
-            let first = (position + 1).saturating_sub(window);
+            let first = (range.end + 1).saturating_sub(window);
             let sinks = (geometry.retention.sink_pages * page).min(first);
-            for range in [0..sinks, first..position] {
+            for run in [range.start..sinks, first.max(range.start)..range.end] {
                 let expected = |p: u32| prefixes.get(p as usize).map_or(0, |h| tag(group, *h, p));
                 self.device
-                    .check_tags(group, row, range, expected)
+                    .check_tags(group, row, run, expected)
                     .map_err(|error| error.to_string())?;
             }
         }

@@ -53,7 +53,7 @@ pub fn admission(
                     requests.get_mut(entity).expect("waiting requests live");
                 let text = &mut text.0;
                 let refusal = waiting.refusals.get(&arrival);
-                let decision = if refusal.is_some_and(|r| still_holds(r, pages, batch, text)) {
+                let decision = if refusal.is_some_and(|r| still_holds(r, pages, batch)) {
                     None
                 } else {
                     let decided = decide(pages, batch, &mut found, text);
@@ -90,16 +90,13 @@ pub fn admission(
     });
 }
 
-/// Steps after which a refused request is looked at in any case: pages it would share may be held
-/// by others by then.
+/// Steps after which a refused request is looked at in any case: more of it may be known by then,
+/// or held by others.
 const LOOK_AGAIN_STEPS: u64 = 16;
 
 /// Whether a request would be refused again for the same reason.
-fn still_holds(refusal: &Refusal, pages: &Pages, batch: &Batch, text: &Text) -> bool {
-    let next = text.chain.keys().get(refusal.next_page as usize);
-    batch.step < refusal.until_step
-        && !refusal.need.fits(pages, growth(batch))
-        && next.is_none_or(|key| pages.index.find(*key).is_none())
+fn still_holds(refusal: &Refusal, pages: &Pages, batch: &Batch) -> bool {
+    batch.step < refusal.until_step && !refusal.need.fits(pages, growth(batch))
 }
 
 /// Decode rows, each of which is sure of its next page.
@@ -123,11 +120,7 @@ fn decide(
         found.find(pages, text);
     }
     let page = pages.geometry.config.page_tokens;
-    let refusal = |need, steps| Refusal {
-        need,
-        next_page: found.divergence_tokens / page,
-        until_step: batch.step + steps,
-    };
+    let refusal = |need, steps| Refusal { need, until_step: batch.step + steps };
     let decision = branch_cap(pages, found, length, u32::MAX);
     let need = Need::of(pages, found, &decision, length);
     if is_being_computed(pages, batch, found, text) {

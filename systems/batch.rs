@@ -88,6 +88,7 @@ impl Batch<'_> {
             binding: self.running.bindings,
             slot: NO_SLOT,
             is_announced: false,
+            is_seeded: false,
         };
         self.lengths[at] = Lengths {
             prefill_end: tokens,
@@ -106,7 +107,7 @@ impl Batch<'_> {
         });
         self.running.order.insert(place, row);
         self.running.prefills += 1;
-        self.due.bound.push(row);
+        self.due.slotless.push(row);
         row
     }
 
@@ -130,12 +131,12 @@ impl Batch<'_> {
         }
         let owner = std::mem::replace(&mut self.owners[at], RowOwner::FREE);
         if owner.slot != NO_SLOT {
-            self.due.released_slots.push(owner.slot);
+            self.due.freed_slots.push(owner.slot);
         }
         self.running.order.retain(|&other| other != row);
         self.running.free_rows.push_back(row);
         self.due.tables.push(row);
-        self.due.bound.retain(|&other| other != row);
+        self.due.slotless.retain(|&other| other != row);
         std::mem::take(&mut self.texts[at].0)
     }
 
@@ -147,7 +148,12 @@ impl Batch<'_> {
         requests: &mut Query<(&mut Request, &mut WaitingText)>,
         waiting: &mut Waiting,
     ) -> u64 {
-        let entity = self.owners[row as usize].request;
+        let owner = &mut self.owners[row as usize];
+        let entity = owner.request;
+        let slot = std::mem::replace(&mut owner.slot, NO_SLOT);
+        if slot != NO_SLOT {
+            self.due.parked_slots.push(slot);
+        }
         let text = self.release(pages, row);
         let (mut request, mut waiting_text) =
             requests.get_mut(entity).expect("a row's request lives");

@@ -1,9 +1,10 @@
 //! The prefix index: a tree of shared content. Each node is one page of tokens after its parent's,
 //! and names at most one page of each group that holds them.
 //!
-//! A full node is found by its key, which covers everything before it; a partial one, a tail of
-//! fewer tokens than a page, only among its parent's children, by its tokens. Only full nodes have
-//! children. A node lives while a page, a child or a row's tip needs it. Everything here is tree
+//! A full node is found by its key, which covers everything before it: as its parent's first
+//! child, as most are, or else through a map, so that a long unbranched text is walked without
+//! looking anything up. A partial node, a tail of fewer tokens than a page, is found by its tokens
+//! among its parent's children. Only full nodes have children. A node lives while a page, a child or a row's tip needs it. Everything here is tree
 //! structure; who holds a page and what its death means is [`pages`](crate::pages)' business.
 
 use ahash::RandomState;
@@ -24,11 +25,14 @@ impl Entry {
     pub const NONE: Self = Self { slot: 0, coverage: 0 };
 }
 
+/// A partial node's key: none.
+pub const NO_KEY: PageKey = PageKey(0);
+
 /// One node.
 #[derive(Clone, Copy, Debug)]
 pub struct Node {
-    /// Key of a full node or a root; none of a partial one.
-    pub key: Option<PageKey>,
+    /// Key of a full node or a root, `NO_KEY` of a partial one.
+    pub key: PageKey,
     /// The node before it, `NO_NODE` for a root.
     pub parent: u32,
     /// Place of its page in the sequence; roots have none.
@@ -52,6 +56,7 @@ pub struct PrefixIndex {
     free: Vec<u32>,
     entries: Vec<Entry>,
     tokens: Vec<u32>,
+    /// Roots, and full nodes that are not the first child.
     by_key: HashMap<PageKey, u32, RandomState>,
 }
 
@@ -81,11 +86,26 @@ impl PrefixIndex {
         self.nodes.len() - self.free.len()
     }
 
-    /// The full node or root with this key.
+    /// The root of a namespace.
     #[must_use]
-    pub fn find(&self, key: PageKey) -> Option<u32> {
+    pub fn find_root(&self, key: PageKey) -> Option<u32> {
         self.by_key.get(&key).copied()
     }
+
+    /// The full node with this key after `parent`.
+    #[must_use]
+    pub fn find(&self, parent: u32, key: PageKey) -> Option<u32> {
+        let Node { children, first_child, .. } = self.nodes[parent as usize];
+        match children {
+            0 => None,
+            _ if self.nodes[first_child as usize].key == key => Some(first_child),
+            1 => None,
+            _ => self.by_key.get(&key).copied(),
+        }
+    }
+
+    /// A partial node's key: none.
+    pub const NO_KEY: PageKey = PageKey(0);
 
     /// One node.
     #[must_use]
@@ -111,7 +131,7 @@ impl PrefixIndex {
         self.entries[node as usize * self.groups + group] = entry;
     }
 
-    /// Children of a node, newest first.
+    /// Children of a node.
     pub fn children(&self, node: u32) -> impl Iterator<Item = u32> {
         let mut next = self.nodes[node as usize].first_child;
         std::iter::from_fn(move || {
@@ -149,11 +169,11 @@ impl PrefixIndex {
 
     /// The root of a namespace, made when it is new.
     pub fn root(&mut self, key: PageKey) -> u32 {
-        self.find(key).unwrap_or_else(|| self.insert(NO_NODE, Some(key), &[]))
+        self.find_root(key).unwrap_or_else(|| self.insert(NO_NODE, key, &[]))
     }
 
     /// Adds a node; a partial one has no key.
-    pub fn insert(&mut self, parent: u32, key: Option<PageKey>, tokens: &[u32]) -> u32 {
+    pub fn insert(&mut self, parent: u32, key: PageKey, tokens: &[u32]) -> u32 {
         let node = self.free.pop().unwrap_or_else(|| {
             self.nodes.push(Node::EMPTY);
             self.entries.resize(self.nodes.len() * self.groups, Entry::NONE);
@@ -164,17 +184,25 @@ impl PrefixIndex {
         self.tokens[at * self.page_tokens..][..tokens.len()].copy_from_slice(tokens);
         self.entries[at * self.groups..][..self.groups].fill(Entry::NONE);
         self.nodes[at] = Node { key, parent, tokens: tokens.len() as u32, ..Node::EMPTY };
-        if parent != NO_NODE {
-            let next = self.nodes[parent as usize].first_child;
-            self.nodes[at].next = next;
-            self.nodes[at].ordinal = self.nodes[parent as usize].ordinal.wrapping_add(1);
-            if next != NO_NODE {
-                self.nodes[next as usize].previous = node;
-            }
-            self.nodes[parent as usize].first_child = node;
-            self.nodes[parent as usize].children += 1;
+        if parent == NO_NODE {
+            self.by_key.insert(key, node);
+            return node;
         }
-        if let Some(key) = key {
+        let first = self.nodes[parent as usize].first_child;
+        self.nodes[at].ordinal = self.nodes[parent as usize].ordinal.wrapping_add(1);
+        self.nodes[parent as usize].children += 1;
+        if first == NO_NODE {
+            self.nodes[parent as usize].first_child = node;
+            return node;
+        }
+        // Behind the first child, which stays the one that needs no map.
+        let next = std::mem::replace(&mut self.nodes[first as usize].next, node);
+        self.nodes[at].previous = first;
+        self.nodes[at].next = next;
+        if next != NO_NODE {
+            self.nodes[next as usize].previous = node;
+        }
+        if key != NO_KEY {
             self.by_key.insert(key, node);
         }
         node
@@ -209,18 +237,22 @@ impl PrefixIndex {
     pub fn unlink(&mut self, node: u32) {
         let Node { key, parent, previous, next, tips, children, .. } = self.nodes[node as usize];
         assert!(tips == 0 && children == 0, "nothing needs a node that goes");
-        if previous != NO_NODE {
-            self.nodes[previous as usize].next = next;
-        } else if parent != NO_NODE {
-            self.nodes[parent as usize].first_child = next;
-        }
         if next != NO_NODE {
             self.nodes[next as usize].previous = previous;
         }
         if parent != NO_NODE {
             self.nodes[parent as usize].children -= 1;
         }
-        if let Some(key) = key {
+        if previous != NO_NODE {
+            self.nodes[previous as usize].next = next;
+            self.by_key.remove(&key);
+        } else if parent != NO_NODE {
+            self.nodes[parent as usize].first_child = next;
+            if next != NO_NODE {
+                let key = self.nodes[next as usize].key;
+                self.by_key.remove(&key);
+            }
+        } else {
             self.by_key.remove(&key);
         }
         self.nodes[node as usize] = Node::EMPTY;
@@ -231,13 +263,13 @@ impl PrefixIndex {
     #[must_use]
     pub fn parent_key(&self, node: u32) -> PageKey {
         let parent = self.nodes[node as usize].parent;
-        self.nodes[parent as usize].key.expect("parents are full nodes or roots")
+        self.nodes[parent as usize].key
     }
 }
 
 impl Node {
     const EMPTY: Self = Self {
-        key: None,
+        key: NO_KEY,
         parent: NO_NODE,
         ordinal: u32::MAX,
         tokens: 0,
@@ -261,10 +293,10 @@ mod tests {
     fn ordinals_count_from_the_root() {
         let mut index = index();
         let root = index.root(PageKey(1));
-        let a = index.insert(root, Some(PageKey(2)), &[1, 2, 3, 4]);
-        let b = index.insert(a, Some(PageKey(3)), &[5, 6, 7, 8]);
+        let a = index.insert(root, PageKey(2), &[1, 2, 3, 4]);
+        let b = index.insert(a, PageKey(3), &[5, 6, 7, 8]);
         assert_eq!((index.node(a).ordinal, index.node(b).ordinal), (0, 1));
-        assert_eq!(index.find(PageKey(3)), Some(b));
+        assert_eq!(index.find(a, PageKey(3)), Some(b));
         assert_eq!(index.parent_key(b), PageKey(2));
     }
 
@@ -272,8 +304,8 @@ mod tests {
     fn a_node_goes_with_the_last_thing_that_needs_it_and_takes_bare_ancestors_along() {
         let mut index = index();
         let root = index.root(PageKey(1));
-        let a = index.insert(root, Some(PageKey(2)), &[1; 4]);
-        let b = index.insert(a, None, &[1; 2]);
+        let a = index.insert(root, PageKey(2), &[1; 4]);
+        let b = index.insert(a, NO_KEY, &[1; 2]);
         index.set_entry(b, 0, Entry { slot: 3, coverage: 2 });
         index.prune(b);
         assert_eq!(index.len(), 3);
@@ -283,16 +315,33 @@ mod tests {
         assert_eq!(index.len(), 2, "a row goes on from its parent");
         index.move_tip(a, NO_NODE);
         assert_eq!(index.len(), 0);
-        assert_eq!(index.find(PageKey(2)), None);
+        assert_eq!(index.find_root(PageKey(1)), None);
+    }
+
+    #[test]
+    fn every_child_is_found_whichever_sibling_goes() {
+        for gone in 0..4 {
+            let mut index = index();
+            let root = index.root(PageKey(1));
+            index.move_tip(NO_NODE, root);
+            let keys = [2, 3, 4, 5].map(PageKey);
+            let nodes = keys.map(|key| index.insert(root, key, &[key.0 as u32; 4]));
+            index.unlink(nodes[gone]);
+            for (key, node) in keys.iter().zip(nodes) {
+                let expected = (node != nodes[gone]).then_some(node);
+                assert_eq!(index.find(root, *key), expected);
+            }
+            assert_eq!(index.children(root).count(), 3);
+        }
     }
 
     #[test]
     fn the_longest_run_wins_and_pages_decide_between_equals() {
         let mut index = index();
         let root = index.root(PageKey(1));
-        let bare = index.insert(root, Some(PageKey(2)), &[1, 2, 3, 4]);
-        let full = index.insert(root, Some(PageKey(3)), &[1, 2, 3, 5]);
-        index.insert(root, Some(PageKey(4)), &[1, 9, 9, 9]);
+        let bare = index.insert(root, PageKey(2), &[1, 2, 3, 4]);
+        let full = index.insert(root, PageKey(3), &[1, 2, 3, 5]);
+        index.insert(root, PageKey(4), &[1, 9, 9, 9]);
         index.set_entry(bare, 0, Entry { slot: 1, coverage: 4 });
         index.set_entry(full, 0, Entry { slot: 2, coverage: 4 });
         index.set_entry(full, 1, Entry { slot: 2, coverage: 3 });

@@ -2,12 +2,14 @@
 //! rows that are cancelled. Nothing else reacts to the outside.
 
 use crate::batch::BatchAccess;
+use crate::drafter_slots::free_parked;
 use crate::pages::PageAccess;
 use crate::state::{Command, Directory, Ingress, StepPlan, Waiting};
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::SystemState;
 use paceline_components::{
-    Event, FinishReason, KeyChain, NewRequest, Request, SubmitError, Text, WaitingText,
+    Event, FinishReason, IdleSlots, KeyChain, NewRequest, Request, SlotOwner, SubmitError, Text,
+    WaitingText,
 };
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -44,8 +46,9 @@ fn submit(
     let arrival = directory.arrivals;
     directory.arrivals += 1;
     let prompt_tokens = tokens.len() as u32;
-    // Room for the whole output is taken now, so that decoding allocates nothing.
-    tokens.reserve((limit_tokens - prompt_tokens) as usize);
+    // Room for the whole output is taken and touched now, so that decoding allocates nothing.
+    tokens.resize(limit_tokens as usize, 0);
+    tokens.truncate(prompt_tokens as usize);
     chain.reserve(limit_tokens);
     let request = Request {
         id,
@@ -77,6 +80,8 @@ fn cancel(
             world.resource_mut::<Waiting>().remove(request.class, request.arrival);
             if request.preemptions == 0 {
                 ingress.waiting.fetch_sub(1, Relaxed);
+            } else {
+                free_slot(world, request.arrival);
             }
             world.get_mut::<WaitingText>(entity).map(|mut t| std::mem::take(&mut t.0))
         }
@@ -95,5 +100,16 @@ fn cancel(
         output_tokens: known.saturating_sub(request.prompt_tokens),
         computed_tokens: request.computed_tokens,
         preemptions: request.preemptions,
+    });
+}
+
+/// A preempted request may have a drafter slot parked.
+fn free_slot(world: &mut World, arrival: u64) {
+    world.resource_scope(|world, mut idle: Mut<IdleSlots>| {
+        let mut slots = world.query::<&mut SlotOwner>();
+        let mut columns = slots.contiguous_iter_mut(world).expect("slots are one dense table");
+        if let Some(mut owners) = columns.next() {
+            free_parked(&mut idle, owners.bypass_change_detection(), arrival);
+        }
     });
 }

@@ -18,6 +18,7 @@ mod ingest;
 mod matching;
 mod page_moves;
 mod pages;
+mod probe;
 mod publish;
 mod retire;
 mod schedule;
@@ -30,6 +31,7 @@ mod world;
 pub use audit::audit;
 pub use branch_cap::{Decision, branch_cap};
 pub use pages::Cache;
+pub use probe::{Probe, Prober};
 pub use schedule::schedule;
 pub use state::{
     Agenda, Command, Flight, Flights, Ingress, Limits, Running, Stats, StepPlan, Waiting,

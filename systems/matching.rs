@@ -23,11 +23,11 @@ impl Match {
     pub fn find(&mut self, pages: &Pages, text: &Text) {
         self.nodes.clear();
         (self.tokens, self.divergence_tokens) = (0, 0);
-        let Some(mut at) = pages.index.find(text.chain.root()) else { return };
+        let Some(mut at) = pages.index.find_root(text.chain.root()) else { return };
         let page = pages.geometry.config.page_tokens;
         let limit = text.tokens.len() as u32 - 1;
         for key in &text.chain.keys()[..(limit / page) as usize] {
-            let Some(node) = pages.index.find(*key) else { break };
+            let Some(node) = pages.index.find(at, *key) else { break };
             self.nodes.push(node);
             at = node;
         }

@@ -5,7 +5,7 @@
 //! not; a cached page is evicted when a free one is wanted.
 
 use crate::cached;
-use crate::index::{Entry, PrefixIndex};
+use crate::index::{Entry, NO_KEY, PrefixIndex};
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::SystemParam;
 use paceline_components::{
@@ -336,7 +336,8 @@ impl Pages<'_> {
     /// Routers hear of full pages only.
     fn announced(&self, node: u32, coverage: u32) -> Option<paceline_components::PageKey> {
         let full = coverage == self.geometry.config.page_tokens;
-        self.index.node(node).key.filter(|_| full)
+        let key = self.index.node(node).key;
+        (full && key != NO_KEY).then_some(key)
     }
 
     /// Frees the least recently used cached page of a group. A page of a full group, or a sink,

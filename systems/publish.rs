@@ -6,7 +6,7 @@
 //! page of a sequence that goes on is published as a copy.
 
 use crate::batch::Batch;
-use crate::index::Entry;
+use crate::index::{Entry, NO_KEY};
 use crate::pages::Pages;
 use paceline_components::{NO_NODE, Owner, Priority, ReusePolicy};
 use paceline_kernels::PageCopy;
@@ -48,11 +48,11 @@ fn publish_full(pages: &mut Pages, batch: &mut Batch, row: u32, frontier: u32) {
     let text = &batch.texts[at].0;
     let key = text.chain.keys()[ordinal as usize];
     let tip = batch.prefix[at].tip;
-    let node = match pages.index.find(key) {
+    let node = match pages.index.find(tip, key) {
         Some(node) => node,
         None => {
             let tokens = &text.tokens[(ordinal * page) as usize..][..page as usize];
-            let node = pages.index.insert(tip, Some(key), tokens);
+            let node = pages.index.insert(tip, key, tokens);
             adopt_shorter(pages, tip, node);
             node
         }
@@ -98,7 +98,7 @@ fn publish_tail(pages: &mut Pages, batch: &mut Batch, row: u32, frontier: u32, t
             if !(0..pages.groups()).filter(required).all(|group| has_room(pages, group)) {
                 return;
             }
-            let node = pages.index.insert(tip, None, tokens);
+            let node = pages.index.insert(tip, NO_KEY, tokens);
             adopt_shorter(pages, tip, node);
             node
         }
@@ -129,7 +129,7 @@ fn adopt_shorter(pages: &mut Pages, parent: u32, node: u32) {
     let is_shorter = |pages: &Pages, child: u32| {
         let tokens = pages.index.tokens(child);
         child != node
-            && pages.index.node(child).key.is_none()
+            && pages.index.node(child).key == NO_KEY
             && pages.index.tokens(node).starts_with(tokens)
     };
     let shorter = pages.index.children(parent).find(|child| is_shorter(pages, *child));

@@ -8,7 +8,8 @@ use crate::state::{FlightRow, Limits, StepPlan};
 use bevy_ecs::prelude::*;
 use paceline_components::{Geometry, NO_SLOT};
 use paceline_kernels::{
-    FLAG_BOUND, FLAG_DUMMY, FLAG_LAST_CHUNK, FLAG_PREFILL, LaunchList, ON_DEVICE, RowMeta,
+    FLAG_BOUND, FLAG_DUMMY, FLAG_LAST_CHUNK, FLAG_PREFILL, FLAG_SEED, LaunchList, ON_DEVICE,
+    RowMeta,
 };
 
 /// See the module.
@@ -63,16 +64,21 @@ pub fn seal(limits: Res<Limits>, mut plan: ResMut<StepPlan>, mut batch: BatchAcc
 fn record(batch: &mut Batch, row: u32, tokens: u32) -> RowMeta {
     let owner = &mut batch.owners[row as usize];
     let lengths = &batch.lengths[row as usize];
+    let mut flags = 0;
+    if !std::mem::replace(&mut owner.is_announced, true) {
+        flags |= FLAG_BOUND;
+    }
     if owner.slot == NO_SLOT {
         // No drafter context is stored: nothing up to here may be read or published.
         batch.prefix[row as usize].draft_from = lengths.start_bound();
+    } else if !std::mem::replace(&mut owner.is_seeded, true) {
+        flags |= FLAG_SEED;
     }
-    let is_first = !std::mem::replace(&mut owner.is_announced, true);
     RowMeta {
         request_low: owner.id as u32,
         request_high: (owner.id >> 32) as u32,
         row,
-        flags: if is_first { FLAG_BOUND } else { 0 },
+        flags,
         start: lengths.settled,
         start_bound: lengths.start_bound() - tokens,
         tokens,
@@ -107,12 +113,14 @@ fn pad(geometry: &Geometry, batch: &Batch, list: &mut LaunchList, rows: &mut Vec
     let dummy = geometry.config.max_batch;
     for _ in used..*size {
         let meta = RowMeta {
+            request_low: u32::MAX,
+            request_high: u32::MAX,
             row: dummy,
             flags: FLAG_DUMMY,
             tokens: geometry.lookahead.step_tokens(),
             drafts: geometry.lookahead.draft_tokens,
             anchor: 0,
-            slot: dummy,
+            slot: geometry.drafter_slots(),
             covered: geometry.groups[0].dummy_pages * geometry.config.page_tokens,
             ..RowMeta::default()
         };

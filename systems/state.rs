@@ -61,8 +61,6 @@ pub struct Waiting {
 pub struct Refusal {
     /// Pages it would have needed.
     pub need: Need,
-    /// The first of its pages that the prefix index did not know.
-    pub next_page: u32,
     /// Look again at this step in any case.
     pub until_step: u64,
 }
@@ -174,10 +172,12 @@ pub struct Due {
     pub cells: Vec<(u32, u32, u32)>,
     /// Pages to copy.
     pub moves: Vec<PageCopy>,
-    /// Rows bound in this step.
-    pub bound: Vec<u32>,
-    /// Drafter slots whose row was released.
-    pub released_slots: Vec<u32>,
+    /// Rows without a drafter slot, in the order they ask for one.
+    pub slotless: Vec<u32>,
+    /// Drafter slots whose request has ended.
+    pub freed_slots: Vec<u32>,
+    /// Drafter slots whose request was preempted.
+    pub parked_slots: Vec<u32>,
     /// Prompt chunks of the step, in order.
     pub chunks: Vec<Scheduled>,
     /// Decode rows of the step, in order.

@@ -11,8 +11,8 @@ use ahash::RandomState;
 use bevy_ecs::prelude::*;
 use crossbeam::queue::ArrayQueue;
 use paceline_components::{
-    BlockTable, Cached, FreeDrafterSlots, FreeSlots, GUARD_SLOT, Geometry, GroupIndex, Ledger,
-    Lengths, NO_NODE, PageLink, PageNode, PageRefs, Priority, RowOwner, RowPrefix, RowText,
+    BlockTable, Cached, FreeSlots, GUARD_SLOT, Geometry, GroupIndex, IdleSlots, Ledger, Lengths,
+    NO_ARRIVAL, NO_NODE, PageLink, PageNode, PageRefs, Priority, RowOwner, RowPrefix, RowText,
     SlotOwner, Spans, StepNotes,
 };
 use paceline_kernels::LaunchList;
@@ -28,10 +28,10 @@ pub fn build(geometry: Arc<Geometry>) -> World {
     spawn_pages(&mut world, &geometry);
     spawn_groups(&mut world, &geometry);
     spawn_rows(&mut world, &geometry);
-    let slots = if geometry.config.drafter.is_some() { rows } else { 0 };
-    let free_slot = SlotOwner { row: paceline_components::FREE_SLOT, binding: 0 };
-    world.spawn_batch((0..slots).map(|_| free_slot)).count();
-    world.insert_resource(FreeDrafterSlots((0..slots).collect()));
+    let slots = geometry.drafter_slots();
+    world.spawn_batch((0..slots).map(|_| SlotOwner(NO_ARRIVAL))).count();
+    let parked = VecDeque::with_capacity(slots as usize);
+    world.insert_resource(IdleSlots { free: (0..slots).collect(), parked });
     let waiting = geometry.config.max_waiting as usize;
     world.insert_resource(Ingress {
         // Cancels find room even when every request waits.
@@ -130,8 +130,9 @@ fn due(geometry: &Geometry) -> Due {
         tables: Vec::with_capacity(4 * rows),
         cells: Vec::with_capacity(4 * rows),
         moves: Vec::with_capacity(4 * rows),
-        bound: Vec::with_capacity(rows),
-        released_slots: Vec::with_capacity(rows),
+        slotless: Vec::with_capacity(rows),
+        freed_slots: Vec::with_capacity(rows),
+        parked_slots: Vec::with_capacity(rows),
         chunks: Vec::with_capacity(rows),
         decodes: Vec::with_capacity(rows),
     };

@@ -1,9 +1,7 @@
 //! The steady decode step: plan and complete, with pages crossed out of phase.
 
-use crate::{
-    BufferSpec, Config, Core, Drafter, DrafterKind, GroupSpec, LayerSpec, NewRequest, Outcome,
-    Owner,
-};
+use super::WINDOW_TOKENS;
+use crate::{Config, Core, NewRequest, Outcome};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -77,24 +75,12 @@ impl StepBench {
     }
 
     fn config(&self) -> Config {
-        let group = |name: &str, owner, window_tokens, pages| GroupSpec {
-            name: name.to_owned(),
-            owner,
-            window_tokens,
-            sink_tokens: 0,
-            policy: None,
-            pages: Some(pages),
-            layers: vec![LayerSpec { count: 1, buffers: vec![BufferSpec::new("key", 256)] }],
-        };
         let chunk_tokens = 16_384;
         let lookahead = 4 * (self.draft_tokens + 1) + 2 * chunk_tokens;
         let row_pages = self.tokens_needed().div_ceil(self.page_tokens) + 2;
-        let window_pages = (4096 + lookahead).div_ceil(self.page_tokens) + 2;
+        let window_pages = (WINDOW_TOKENS + lookahead).div_ceil(self.page_tokens) + 2;
         let pages = |row_pages| self.pool_pages.unwrap_or(self.requests * row_pages + 64);
-        let mut groups = vec![group("full", Owner::Target, None, pages(row_pages))];
-        if self.has_window {
-            groups.push(group("window", Owner::Draft, Some(4096), pages(window_pages)));
-        }
+        let window = self.has_window.then(|| pages(window_pages));
         let longest = self.tokens_needed() + lookahead;
         Config {
             page_tokens: self.page_tokens,
@@ -104,13 +90,7 @@ impl StepBench {
             max_seq_len: self.max_seq_len.unwrap_or(longest).max(longest),
             num_extra_kv_tokens: self.draft_tokens.saturating_sub(1),
             overlap_depth: self.overlap_depth,
-            drafter: (self.draft_tokens > 0).then_some(Drafter {
-                kind: DrafterKind::Dspark,
-                draft_tokens: self.draft_tokens,
-                block_width: self.draft_tokens,
-            }),
-            groups,
-            ..Config::small(1, &[], 1)
+            ..super::config(self.draft_tokens, pages(row_pages), window)
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `paceline bench`.
 
 use clap::{Args, Subcommand, ValueEnum};
-use paceline::bench::StepBench;
+use paceline::bench::{PrefixBench, StepBench};
 use std::process::ExitCode;
 
 /// Parts that can be timed.
@@ -13,11 +13,30 @@ pub enum Bench {
         --groups full+window --k 7 --json"
     )]
     Step(Step),
+    /// The prefix index: hash, insert, match, claim and evict one long prompt.
+    #[command(after_help = "Example:\n  paceline bench prefix --context 131072 --page 128 --json")]
+    Prefix(Prefix),
     /// The CUDA device: the same bytes as the host device, and what steps and copies cost. Ends
     /// with code 3 where there is no CUDA.
     #[command(after_help = "Examples:\n  paceline bench device --json\n  paceline bench device \
         --check-only\n  paceline bench device --part tables --part copies")]
     Device(Device),
+}
+
+#[derive(Debug, Args)]
+pub struct Prefix {
+    /// Tokens of a prompt.
+    #[arg(long, default_value_t = 131_072)]
+    context: u32,
+    /// Tokens in a page.
+    #[arg(long, default_value_t = 128)]
+    page: u32,
+    /// Prompts timed.
+    #[arg(long, default_value_t = 40)]
+    rounds: u32,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -92,8 +111,28 @@ impl Bench {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Step(step) => step.run(),
+            Self::Prefix(prefix) => prefix.run(),
             Self::Device(device) => device.run(),
         }
+    }
+}
+
+impl Prefix {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        let (context_tokens, page_tokens) = (self.context, self.page);
+        let report = PrefixBench { context_tokens, page_tokens, rounds: self.rounds }.run()?;
+        if self.json {
+            println!("{}", serde_json::to_string(&report)?);
+        } else {
+            println!(
+                "{context_tokens} tokens in pages of {page_tokens}, two groups: hash, match and \
+                 claim {:.0} Mtok/s, hash and insert {:.0} Mtok/s, eviction {:.0} ns a page",
+                report.hash_match_claim_mtok_per_s,
+                report.hash_insert_mtok_per_s,
+                report.evict_ns_per_page
+            );
+        }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
