@@ -41,6 +41,9 @@ impl TagList {
         positions: Range<u32>,
         prefixes: &[u64],
     ) {
+        if positions.is_empty() {
+            return;
+        }
         let count = positions.end - positions.start;
         assert!(kind == TAG_SCRATCH || prefixes.len() == count as usize, "a hash a position");
         let (first, at) = (positions.start, self.prefixes.len() as u32);
