@@ -24,6 +24,7 @@ use crate::launch::{LaunchList, Layout};
 use args::{CHUNK_BYTES, PageArgs, Pool, StepArgs};
 use compile::{PAGES, STEP};
 use cudarc::driver::DriverError;
+use cudarc::driver::sys::CUresult;
 use cudarc::nvrtc::result::NvrtcError;
 use graph::Ring;
 use paceline_components::{GUARD_SLOT, Geometry};
@@ -38,6 +39,9 @@ pub enum CudaError {
     /// The driver's library is missing.
     #[error("no CUDA driver: libcuda.so.1 is not found; it comes with the NVIDIA driver")]
     NoDriver,
+    /// The driver has no GPU to offer.
+    #[error("no CUDA device: the driver offers no GPU to this process")]
+    NoDevice,
     /// The compiler's library is missing.
     #[error(
         "no CUDA compiler: libnvrtc.so.13 is not found; put its folder into LD_LIBRARY_PATH \
@@ -67,9 +71,24 @@ pub enum CudaError {
     Failed(String),
 }
 
+impl CudaError {
+    /// Whether the machine has no usable CUDA at all, rather than one that failed.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        match self {
+            Self::NoDriver | Self::NoDevice | Self::NoCompiler | Self::TooOld { .. } => true,
+            Self::Compile { .. } | Self::Failed(_) => false,
+        }
+    }
+}
+
 impl From<DriverError> for CudaError {
     fn from(error: DriverError) -> Self {
-        Self::Failed(format!("{error:?}"))
+        match error.0 {
+            CUresult::CUDA_ERROR_STUB_LIBRARY => Self::NoDriver,
+            CUresult::CUDA_ERROR_NO_DEVICE | CUresult::CUDA_ERROR_INVALID_DEVICE => Self::NoDevice,
+            _ => Self::Failed(format!("{error:?}")),
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Every kernel compiles for every architecture without a warning, a spill or local memory. Needs
 //! NVRTC and no GPU; see `.ci/kernels`.
 
-use paceline_kernels::cuda::{CudaError, SOURCES, Source, compile};
+use paceline_components::{Config, Geometry};
+use paceline_kernels::cuda::{CudaDevice, CudaError, SOURCES, Source, compile};
 
 #[test]
 fn kernels_compile_without_warnings_spills_or_local_memory() {
@@ -44,5 +45,14 @@ fn what_does_not_compile_says_where() {
             assert!(name == "step.cu" && log.contains("abi.h("), "{log}");
         }
         other => panic!("a broken size compiles: {other:?}"),
+    }
+}
+
+#[test]
+fn without_cuda_there_is_an_error_that_says_what_is_missing() {
+    let geometry = Geometry::new(&Config::small(4, &[None], 4)).unwrap();
+    match CudaDevice::new(&geometry) {
+        Ok(_) => println!("not shown: there is a GPU"),
+        Err(error) => assert!(error.is_absent() && error.to_string().starts_with("no "), "{error}"),
     }
 }

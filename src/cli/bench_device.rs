@@ -42,7 +42,6 @@ impl Device {
     #[cfg(feature = "cuda")]
     pub fn run(self) -> anyhow::Result<ExitCode> {
         use paceline::bench::{DeviceBench, DeviceBenchError};
-        use paceline::kernels::cuda::CudaError;
         let has = |part| {
             if self.check_only {
                 part == Part::Check
@@ -59,9 +58,7 @@ impl Device {
         match bench.run(|| crate::ALLOCATOR.stats().allocations as u64) {
             Ok(report) if self.json => println!("{}", serde_json::to_string(&report)?),
             Ok(report) => print!("{report}"),
-            Err(DeviceBenchError::Cuda(
-                error @ (CudaError::NoDriver | CudaError::NoCompiler | CudaError::TooOld { .. }),
-            )) => {
+            Err(DeviceBenchError::Cuda(error)) if error.is_absent() => {
                 eprintln!("{error}");
                 return Ok(ExitCode::from(NO_CUDA));
             }
