@@ -60,6 +60,9 @@ pub struct Config {
     /// the next of these. Empty: no padding.
     #[serde(default)]
     pub graph_batches: Vec<u32>,
+    /// Whether ranks step together under attention-DP, so that an idle one needs a dummy row.
+    #[serde(default)]
+    pub attention_dp: bool,
     /// Typical tokens of a sequence: shares memory between target groups (kv-cache-rules §1.8).
     #[serde(default)]
     pub typical_seq_len: Option<u32>,
@@ -194,6 +197,15 @@ pub struct LayerSpec {
     pub buffers: Vec<BufferSpec>,
 }
 
+impl LayerSpec {
+    /// Bytes of a token in all of the layers.
+    #[must_use]
+    pub fn bytes_per_token(&self) -> u64 {
+        let layer: u64 = self.buffers.iter().map(|b| u64::from(b.bytes_per_token)).sum();
+        layer * u64::from(self.count)
+    }
+}
+
 /// One buffer of a layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -202,6 +214,9 @@ pub struct BufferSpec {
     pub role: String,
     /// Bytes one token takes.
     pub bytes_per_token: u32,
+    /// KV heads in them, split over tensor-parallel ranks; none: every rank has a copy.
+    #[serde(default)]
+    pub heads: Option<u32>,
     /// Buffers of different groups never share a pool, even if equal in size
     /// (kv-cache-rules §1.5.6).
     #[serde(default)]
@@ -209,10 +224,17 @@ pub struct BufferSpec {
 }
 
 impl BufferSpec {
-    /// A buffer of coalescing group 0.
+    /// A buffer of coalescing group 0 that is not split.
     #[must_use]
     pub fn new(role: &str, bytes_per_token: u32) -> Self {
-        Self { role: role.to_owned(), bytes_per_token, coalescing_group: 0 }
+        Self { role: role.to_owned(), bytes_per_token, heads: None, coalescing_group: 0 }
+    }
+
+    /// Splits the buffer over tensor-parallel ranks by `heads`.
+    #[must_use]
+    pub fn heads(mut self, heads: u32) -> Self {
+        self.heads = Some(heads);
+        self
     }
 }
 
@@ -227,12 +249,28 @@ impl Config {
         }
     }
 
+    /// What one of `tp` tensor-parallel ranks holds: `ceil(heads / tp)` heads of every split buffer
+    /// (kv-cache-rules §1.2).
+    #[must_use]
+    pub fn sharded(mut self, tp: u32) -> Self {
+        let layers = self.groups.iter_mut().flat_map(|group| &mut group.layers);
+        for buffer in layers.flat_map(|layer| &mut layer.buffers) {
+            if let Some(heads) = buffer.heads.filter(|heads| *heads > 0) {
+                let mine = heads.div_ceil(tp.max(1));
+                buffer.bytes_per_token = buffer.bytes_per_token / heads * mine;
+                buffer.heads = Some(mine);
+            }
+        }
+        self
+    }
+
     /// A MiniMax-M3.1-like target with a DSpark drafter: FP8 K/V for 3 dense and 58 sparse layers,
     /// 8 KV heads of 128, an index-K buffer on the sparse layers, a BF16 draft group of 5 layers
     /// with a window of 4096, K = 7, pages of 128 tokens, 1M context, 80 GiB of pages.
     #[must_use]
     pub fn m3() -> Self {
-        let kv = |bytes| vec![BufferSpec::new("key", bytes), BufferSpec::new("value", bytes)];
+        let split = |role, bytes| BufferSpec::new(role, bytes).heads(8);
+        let kv = |bytes| vec![split("key", bytes), split("value", bytes)];
         let mut sparse = kv(8 * 128);
         sparse.push(BufferSpec::new("index_key", 128));
         Self {
@@ -276,7 +314,8 @@ impl Config {
     /// two KV heads of 64 in f32, pages of 32 tokens, 16K context.
     #[must_use]
     pub fn pair() -> Self {
-        let kv = || vec![BufferSpec::new("key", 2 * 64 * 4), BufferSpec::new("value", 2 * 64 * 4)];
+        let split = |role| BufferSpec::new(role, 2 * 64 * 4).heads(2);
+        let kv = || vec![split("key"), split("value")];
         Self {
             name: "pair".to_owned(),
             page_tokens: 32,
@@ -352,6 +391,7 @@ impl Config {
             max_passed_over: default_max_passed_over(),
             max_waiting: default_max_waiting(),
             graph_batches: Vec::new(),
+            attention_dp: false,
             typical_seq_len: None,
             publish: PublishPolicy::AllReusable,
             protect_endpoints: false,

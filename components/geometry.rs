@@ -3,6 +3,7 @@
 
 use crate::config::{Config, Drafter, DrafterKind, GroupSpec, Owner, ReusePolicy};
 use crate::error::{ConfigError, SubmitError};
+use crate::fault::{Fault, is_broken};
 use crate::pool::{BufferPlace, Pool, coalesce};
 use crate::sizing::{Demand, slots_for_bytes, with_utilisation_room};
 use crate::span::{Lookahead, Retention, window_pages};
@@ -79,7 +80,11 @@ impl Geometry {
         let has_draft_layers = config.groups.iter().any(|g| g.owner == Owner::Draft);
         let lookahead = Lookahead {
             draft_tokens: config.drafter.map_or(0, |d| d.draft_tokens),
-            extra_tokens: if has_draft_layers { extra.max(block_width) } else { extra },
+            extra_tokens: if has_draft_layers && !is_broken(Fault::ShortExtra) {
+                extra.max(block_width)
+            } else {
+                extra
+            },
         };
         let mut geometry = Self {
             config: config.clone(),
@@ -93,7 +98,11 @@ impl Geometry {
             geometry.longest_capacity(config.max_seq_len).div_ceil(config.page_tokens);
         for (index, spec) in config.groups.iter().enumerate() {
             check_group(config, index, spec)?;
-            geometry.groups.push(group(config, spec, lookahead));
+            let mut spec = spec.clone();
+            if index == 0 && is_broken(Fault::SharedGroup) {
+                spec.layers = config.groups.iter().flat_map(|g| g.layers.clone()).collect();
+            }
+            geometry.groups.push(group(config, &spec, lookahead));
         }
         geometry.size_groups()?;
         let mut base = 0u32;
@@ -214,8 +223,9 @@ impl Geometry {
         let typical = self.config.typical_seq_len.unwrap_or(2049).min(self.config.max_seq_len);
         let context = self.charge(group, chunk);
         let decode = self.charge(group, typical) * (self.config.max_batch - 1);
-        let is_draft_window =
-            group.owner == Owner::Draft && group.retention.window_tokens.is_some();
+        let is_draft_window = group.owner == Owner::Draft
+            && group.retention.window_tokens.is_some()
+            && !is_broken(Fault::SplitByTokens);
         Demand {
             pool_bytes: group.pools.iter().map(Pool::slot_bytes).collect(),
             ratio: if is_draft_window {
@@ -247,7 +257,7 @@ fn group(config: &Config, spec: &GroupSpec, lookahead: Lookahead) -> GroupGeomet
         pools,
         buffers,
         pages: spec.pages.unwrap_or(0),
-        dummy_pages: if config.graph_batches.is_empty() {
+        dummy_pages: if config.graph_batches.is_empty() && !config.attention_dp {
             0
         } else {
             dummy_tokens.div_ceil(config.page_tokens)

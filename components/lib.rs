@@ -7,9 +7,11 @@
 
 mod config;
 mod error;
+mod fault;
 mod geometry;
 mod group;
 mod page;
+mod peer;
 mod plan;
 mod pool;
 mod prefix;
@@ -24,9 +26,13 @@ pub use config::{
     ReusePolicy,
 };
 pub use error::{ConfigError, OutcomeError, SubmitError};
+#[cfg(feature = "faults")]
+pub use fault::break_rule;
+pub use fault::{Fault, is_broken};
 pub use geometry::{GROUPS_MAX, GUARD_SLOT, Geometry, GroupGeometry};
 pub use group::{BlockTable, Cached, FreeSlots, GroupIndex, Ledger};
 pub use page::{Fence, NO_NODE, PageLink, PageNode, PageRefs, Priority};
+pub use peer::{CannotShare, DraftKv, PeerGroup, PeerLayout, PeerMismatch, SharedDraftKv};
 pub use plan::{Emitted, Event, FinishReason, Outcome, StepNotes};
 pub use pool::{BufferPlace, Pool, coalesce};
 pub use prefix::{DraftWindow, ExtraKeys, Fact, Item, KeyChain, PageKey};

@@ -2,6 +2,7 @@
 
 use crate::{Config, ConfigError, Geometry, Outcome, OutcomeError};
 use bevy_ecs::prelude::{Schedule, World};
+use bevy_ecs::system::SystemState;
 use crossbeam::queue::ArrayQueue;
 use paceline_components::{
     Cached, DraftWindow, Event, Fact, FreeSlots, KeyChain, Ledger, NewRequest, PublishPolicy,
@@ -9,8 +10,8 @@ use paceline_components::{
 };
 use paceline_kernels::{LaunchList, RowMeta};
 use paceline_systems::{
-    Agenda, Cache, Command, Ingress, Probe, Prober, Stats, StepPlan, Waiting, audit, build,
-    schedule,
+    Agenda, BatchAccess, Cache, Command, Ingress, PageAccess, Probe, Prober, Stats, StepPlan,
+    Waiting, WarmUp, WarmUpError, audit, build, schedule, warm_up, withdraw,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,6 +25,7 @@ pub struct Core {
     geometry: Arc<Geometry>,
     inbox: Inbox,
     prober: Prober,
+    rows: SystemState<(BatchAccess<'static, 'static>, PageAccess<'static, 'static>)>,
     is_poisoned: bool,
 }
 
@@ -105,7 +107,8 @@ impl Core {
         let inbox =
             Inbox { queue: ingress.queue, waiting: ingress.waiting, geometry: geometry.clone() };
         let prober = Prober::new(&mut world);
-        Ok(Self { world, schedule, geometry, inbox, prober, is_poisoned: false })
+        let rows = SystemState::new(&mut world);
+        Ok(Self { world, schedule, geometry, inbox, prober, rows, is_poisoned: false })
     }
 
     /// A handle to submit and cancel with.
@@ -147,6 +150,51 @@ impl Core {
         self.world.clear_trackers();
         self.is_poisoned = false;
         Ok(self.plan())
+    }
+
+    /// Plans the next step of ranks that step together: without rows of its own it has one dummy
+    /// row, and nothing of this rank changes.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    ///
+    /// # Panics
+    /// When the configuration does not say `attention_dp`: there is no page for the dummy.
+    pub fn step_together(&mut self) -> Result<Plan<'_>, StepError> {
+        assert!(self.geometry.config.attention_dp, "attention_dp = true is needed");
+        self.world.resource_mut::<Agenda>().wants_dummy = true;
+        let result = self.step().map(|_| ());
+        self.world.resource_mut::<Agenda>().wants_dummy = false;
+        result.map(|()| self.plan())
+    }
+
+    /// Takes back the last planned step, which does not run: ranks that step together did not all
+    /// agree. Its launches must still be submitted, its outcome is not handed back, and growth is
+    /// undone exactly. Says whether there was such a step.
+    pub fn withdraw(&mut self) -> bool {
+        withdraw(&mut self.world, &mut self.rows)
+    }
+
+    /// Plans a batch of `shape` for the engine to capture or compile with, calls `run` with it, and
+    /// leaves counters, prefix index and pools as they were.
+    ///
+    /// # Errors
+    /// When requests wait or run, or the shape exceeds a limit or the pools.
+    pub fn warm_up(
+        &mut self,
+        shape: WarmUp,
+        run: impl FnOnce(Plan<'_>),
+    ) -> Result<(), WarmUpError> {
+        if !self.is_idle() {
+            return Err(WarmUpError::Busy);
+        }
+        let mut agenda = self.world.resource_mut::<Agenda>();
+        agenda.step += 1;
+        let step = agenda.step;
+        self.world.resource_mut::<StepPlan>().begin(step);
+        warm_up(&mut self.world, &mut self.rows, shape)?;
+        run(self.plan());
+        Ok(())
     }
 
     /// The plan of the last step.

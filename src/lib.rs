@@ -36,6 +36,7 @@
 #[cfg(feature = "cli")]
 pub mod bench;
 mod builder;
+pub mod capacity;
 mod core;
 pub mod engine;
 pub mod record;
@@ -46,12 +47,15 @@ pub mod workload;
 
 pub use crate::core::{Core, Inbox, Output, OwnedPlan, PageCount, Plan, StepError};
 pub use builder::Builder;
+pub use paceline_components::Fault;
+#[cfg(feature = "faults")]
+pub use paceline_components::break_rule;
 pub use paceline_components::{
-    BufferSpec, Config, ConfigError, DraftWindow, Drafter, DrafterKind, Event, ExtraKeys, Fact,
-    FinishReason, Geometry, GroupGeometry, GroupSpec, Item, LayerSpec, Lookahead, NewRequest,
-    Outcome, OutcomeError, Owner, PageKey, PublishPolicy, Retention, ReusePolicy, SubmitError,
-    window_pages,
+    BufferSpec, CannotShare, Config, ConfigError, DraftKv, DraftWindow, Drafter, DrafterKind,
+    Event, ExtraKeys, Fact, FinishReason, Geometry, GroupGeometry, GroupSpec, Item, LayerSpec,
+    Lookahead, NewRequest, Outcome, OutcomeError, Owner, PageKey, PeerGroup, PeerLayout,
+    PeerMismatch, PublishPolicy, Retention, ReusePolicy, SharedDraftKv, SubmitError, window_pages,
 };
 pub use paceline_kernels as kernels;
-pub use paceline_systems::{Probe, Stats};
+pub use paceline_systems::{Probe, Stats, WarmUp, WarmUpError};
 pub use verify::Verifier;

@@ -39,6 +39,8 @@ pub struct Batch<'a> {
     pub prefix: &'a mut [RowPrefix],
     /// The step being planned.
     pub step: u64,
+    /// Whether a step without rows gets a dummy row.
+    pub wants_dummy: bool,
     /// Order of the rows in use.
     pub running: &'a mut Running,
     /// Work for later systems.
@@ -61,6 +63,7 @@ impl BatchAccess<'_, '_> {
             texts: texts.bypass_change_detection(),
             prefix: prefix.bypass_change_detection(),
             step: agenda.step,
+            wants_dummy: agenda.wants_dummy,
             running: &mut agenda.running,
             due: &mut agenda.due,
             flights: &mut agenda.flights,
@@ -137,6 +140,7 @@ impl Batch<'_> {
         self.running.free_rows.push_back(row);
         self.due.tables.push(row);
         self.due.slotless.retain(|&other| other != row);
+        self.due.grown.retain(|&(other, _)| other != row);
         std::mem::take(&mut self.texts[at].0)
     }
 

@@ -9,7 +9,7 @@ use crate::batch::{Batch, BatchAccess};
 use crate::pages::{PageAccess, Pages};
 use crate::state::StepPlan;
 use bevy_ecs::prelude::*;
-use paceline_components::{DeviceSpans, GUARD_SLOT, Spans};
+use paceline_components::{DeviceSpans, Fault, GUARD_SLOT, Spans, is_broken};
 use paceline_kernels::{LaunchList, TableDelta};
 use std::ops::Range;
 
@@ -19,20 +19,21 @@ pub fn block_tables(mut batch: BatchAccess, mut pages: PageAccess, mut plan: Res
     if due.tables.is_empty() && due.cells.is_empty() {
         return;
     }
-    pages.with(|pages| {
-        batch.with(|batch| {
-            emit_cells(pages, batch, &mut plan.launches);
-            while let Some(row) = batch.due.tables.pop() {
-                let binding = batch.owners[row as usize].binding;
-                let spans = &mut batch.spans[row as usize];
-                for group in 0..pages.groups() {
-                    emit(pages, &mut plan.launches, group, row, spans, binding);
-                }
-                let (extent, stale_end) = (spans.extent, spans.stale_end);
-                spans.device = DeviceSpans { extent, stale_end, binding };
-            }
-        });
-    });
+    pages.with(|pages| batch.with(|batch| emit_due(pages, batch, &mut plan.launches)));
+}
+
+/// Writes what has changed of every due row.
+pub fn emit_due(pages: &mut Pages, batch: &mut Batch, list: &mut LaunchList) {
+    emit_cells(pages, batch, list);
+    while let Some(row) = batch.due.tables.pop() {
+        let binding = batch.owners[row as usize].binding;
+        let spans = &mut batch.spans[row as usize];
+        for group in 0..pages.groups() {
+            emit(pages, list, group, row, spans, binding);
+        }
+        let (extent, stale_end) = (spans.extent, spans.stale_end);
+        spans.device = DeviceSpans { extent, stale_end, binding };
+    }
 }
 
 /// Cells that name another page than the device shows, of rows that stay as they are. A cell that
@@ -68,7 +69,8 @@ fn emit(
         let count = run.end - run.start;
         list.push_delta(TableDelta { table, column: run.start, count, slot: GUARD_SLOT });
     }
-    let known = if spans.device.binding == binding { shown } else { [0..0, 0..0] };
+    let is_known = spans.device.binding == binding && !is_broken(Fault::WholeRows);
+    let known = if is_known { shown } else { [0..0, 0..0] };
     for column in held.iter().flat_map(|run| without(run, &known)).flatten() {
         let slot = *pages.cell(group, row, column);
         list.push_delta(TableDelta { table, column, count: 1, slot });

@@ -9,7 +9,7 @@
 
 use crate::matching::Match;
 use crate::pages::Pages;
-use paceline_components::{DraftWindow, ReusePolicy};
+use paceline_components::{DraftWindow, Fault, ReusePolicy, is_broken};
 
 /// What to claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,11 +60,11 @@ pub fn branch_cap(pages: &Pages, found: &Match, length_tokens: u32, most_tokens:
     }
     let mut limit = (length_tokens + 1).saturating_sub(window);
     let branch = found.divergence_tokens;
-    let is_near = branch > 0 && length_tokens - branch <= window;
+    let is_near = found.is_branch && branch > 0 && length_tokens - branch <= window;
     if is_near {
         limit = limit.min((branch + 1).saturating_sub(window));
     }
-    if tokens <= limit {
+    if tokens <= limit || is_broken(Fault::Uncapped) {
         return decision(tokens, DraftWindow::Uncapped);
     }
     let capped = decision(found.supported(pages, limit), DraftWindow::Capped);

@@ -6,7 +6,7 @@ use crate::branch_cap::Decision;
 use crate::commit::next_commit;
 use crate::matching::Match;
 use crate::pages::Pages;
-use paceline_components::{GROUPS_MAX, ReusePolicy};
+use paceline_components::{Fault, GROUPS_MAX, ReusePolicy, is_broken};
 use paceline_kernels::PageCopy;
 use std::ops::Range;
 
@@ -70,7 +70,7 @@ pub fn claim(pages: &mut Pages, batch: &mut Batch, row: u32, found: &Match, deci
         charges[group] = charge(pages, group, batch.lengths[at].known);
         let whole = whole_pages(pages, &decision, &claimed);
         pages.ledgers[group].claimed_pages += u64::from(whole);
-        if tokens.is_multiple_of(page) {
+        if tokens.is_multiple_of(page) || is_broken(Fault::SharedWrite) {
             continue;
         }
         let last = spans.extent - 1;
@@ -90,7 +90,10 @@ pub fn claim(pages: &mut Pages, batch: &mut Batch, row: u32, found: &Match, deci
     pages.promise(spans, &charges);
     let prefix = &mut batch.prefix[at];
     prefix.published_pages = tokens / page;
-    prefix.draft_from = if decision.is_context_claimed(pages) { 0 } else { tokens };
+    prefix.draft_from = match decision.is_context_claimed(pages) {
+        true => first_written(pages, found, &decision),
+        false => tokens,
+    };
     prefix.branch_point = decision.branch_point;
     if prefix.published_pages > 0 {
         let tip = found.nodes[prefix.published_pages as usize - 1];
@@ -120,6 +123,20 @@ fn claimed_pages(pages: &Pages, group: usize, decision: &Decision) -> [Range<u32
     }
     let stale = geometry.retention.stale(decision.claim_tokens);
     [0..stale.start, stale.end..end]
+}
+
+/// First position of the drafter context that came along.
+fn first_written(pages: &Pages, found: &Match, decision: &Decision) -> u32 {
+    let page = pages.geometry.config.page_tokens;
+    let first = |group: usize| {
+        let mut claimed = claimed_pages(pages, group, decision).into_iter().flatten();
+        let is_head =
+            |ordinal: &u32| pages.index.entry(found.nodes[*ordinal as usize], group).unwritten > 0;
+        claimed.find(is_head).map_or(0, |ordinal| {
+            ordinal * page + pages.index.entry(found.nodes[ordinal as usize], group).unwritten
+        })
+    };
+    (0..pages.groups()).map(first).max().unwrap_or(0)
 }
 
 /// Pages among `claimed` that the claim covers to their end.

@@ -48,6 +48,7 @@ fn serve(
     let mut prefill_tokens = budget.prefill_tokens;
     let (mut decode_index, mut place) = (0, 0);
     batch.running.is_starved = false;
+    batch.due.grown.clear();
     // Rows at and behind this place give way to an older one.
     let mut end = batch.running.order.len();
     while place < end {
@@ -96,9 +97,11 @@ fn back(
 ) -> bool {
     let spans = &mut batch.spans[row as usize];
     let extent = capacity.div_ceil(geometry.config.page_tokens);
+    let before = spans.extent;
     if !pages.grow(row, spans, extent) {
         return false;
     }
+    batch.due.grown.push((row, before));
     batch.lengths[row as usize].covered = extent * geometry.config.page_tokens;
     batch.due.tables.push(row);
     true

@@ -18,11 +18,14 @@ pub struct Entry {
     pub slot: u32,
     /// Leading tokens of the node it covers.
     pub coverage: u32,
+    /// Leading tokens of those that were never written: only a drafter's page, in front of a
+    /// branch point, has any.
+    pub unwritten: u32,
 }
 
 impl Entry {
     /// No page.
-    pub const NONE: Self = Self { slot: 0, coverage: 0 };
+    pub const NONE: Self = Self { slot: 0, coverage: 0, unwritten: 0 };
 }
 
 /// A partial node's key: none.
@@ -70,7 +73,7 @@ impl PrefixIndex {
             groups,
             nodes: vec![Node::EMPTY; pages],
             free: (0..pages as u32).rev().collect(),
-            entries: vec![Entry { slot: 0, coverage: u32::MAX }; pages * groups],
+            entries: vec![Entry { coverage: u32::MAX, ..Entry::NONE }; pages * groups],
             // Written once now, so that no step meets memory for the first time.
             tokens: vec![u32::MAX; pages * page_tokens as usize],
             // Fixed seeds: the same run twice takes the same path.
@@ -141,6 +144,13 @@ impl PrefixIndex {
                 child
             })
         })
+    }
+
+    /// Whether other texts go on after `tokens` tokens of `node`: they fork there.
+    #[must_use]
+    pub fn is_fork(&self, node: u32, tokens: u32) -> bool {
+        let Node { tokens: all, children, .. } = self.nodes[node as usize];
+        tokens < all || children > 0
     }
 
     /// The child of `parent` that best continues with `tokens`: the longest common run, and among
@@ -306,7 +316,7 @@ mod tests {
         let root = index.root(PageKey(1));
         let a = index.insert(root, PageKey(2), &[1; 4]);
         let b = index.insert(a, NO_KEY, &[1; 2]);
-        index.set_entry(b, 0, Entry { slot: 3, coverage: 2 });
+        index.set_entry(b, 0, Entry { slot: 3, coverage: 2, unwritten: 0 });
         index.prune(b);
         assert_eq!(index.len(), 3);
         index.move_tip(NO_NODE, a);
@@ -342,9 +352,9 @@ mod tests {
         let bare = index.insert(root, PageKey(2), &[1, 2, 3, 4]);
         let full = index.insert(root, PageKey(3), &[1, 2, 3, 5]);
         index.insert(root, PageKey(4), &[1, 9, 9, 9]);
-        index.set_entry(bare, 0, Entry { slot: 1, coverage: 4 });
-        index.set_entry(full, 0, Entry { slot: 2, coverage: 4 });
-        index.set_entry(full, 1, Entry { slot: 2, coverage: 3 });
+        index.set_entry(bare, 0, Entry { slot: 1, coverage: 4, unwritten: 0 });
+        index.set_entry(full, 0, Entry { slot: 2, coverage: 4, unwritten: 0 });
+        index.set_entry(full, 1, Entry { slot: 2, coverage: 3, unwritten: 0 });
         assert_eq!(index.longest_run(root, &[1, 2, 3, 7]), Some((full, 3)));
         assert_eq!(index.longest_run(root, &[1, 2, 3, 4]), Some((bare, 4)));
         assert_eq!(index.longest_run(root, &[8]), None);

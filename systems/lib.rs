@@ -25,15 +25,20 @@ mod schedule;
 mod seal;
 mod state;
 mod turns;
+mod warm_up;
 mod window_slide;
+mod withdraw;
 mod world;
 
 pub use audit::audit;
+pub use batch::BatchAccess;
 pub use branch_cap::{Decision, branch_cap};
-pub use pages::Cache;
+pub use pages::{Cache, PageAccess};
 pub use probe::{Probe, Prober};
 pub use schedule::schedule;
 pub use state::{
     Agenda, Command, Flight, Flights, Ingress, Limits, Running, Stats, StepPlan, Waiting,
 };
+pub use warm_up::{WarmUp, WarmUpError, warm_up};
+pub use withdraw::withdraw;
 pub use world::build;

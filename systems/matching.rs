@@ -5,7 +5,7 @@
 //! shorten it.
 
 use crate::pages::Pages;
-use paceline_components::{Owner, ReusePolicy, Text};
+use paceline_components::{Fault, Owner, ReusePolicy, Text, is_broken};
 
 /// Nodes of a match, first page first, and how far they reach.
 #[derive(Debug, Default)]
@@ -14,15 +14,17 @@ pub struct Match {
     pub nodes: Vec<u32>,
     /// Leading tokens the target can use.
     pub tokens: u32,
-    /// Leading tokens with known content, pages there or not: where the sequence branches off.
+    /// Leading tokens with known content, pages there or not.
     pub divergence_tokens: u32,
+    /// Whether known content goes on differently there: the sequence branches off.
+    pub is_branch: bool,
 }
 
 impl Match {
     /// Matches all of `text` but its last token, which must be computed for its logits.
     pub fn find(&mut self, pages: &Pages, text: &Text) {
         self.nodes.clear();
-        (self.tokens, self.divergence_tokens) = (0, 0);
+        (self.tokens, self.divergence_tokens, self.is_branch) = (0, 0, false);
         let Some(mut at) = pages.index.find_root(text.chain.root()) else { return };
         let page = pages.geometry.config.page_tokens;
         let limit = text.tokens.len() as u32 - 1;
@@ -34,10 +36,15 @@ impl Match {
         let mut known = self.nodes.len() as u32 * page;
         let end = limit.min(known + page).min(text.chain.next_item(known));
         let rest = &text.tokens[known as usize..end as usize];
-        if let Some((child, run)) = pages.index.longest_run(at, rest) {
-            self.nodes.push(child);
-            known += run;
-        }
+        let (last, run) = match pages.index.longest_run(at, rest) {
+            Some((child, run)) => {
+                self.nodes.push(child);
+                known += run;
+                (child, run)
+            }
+            None => (at, page),
+        };
+        self.is_branch = pages.index.is_fork(last, run);
         self.divergence_tokens = known;
         self.tokens = self.supported(pages, known);
     }
@@ -67,6 +74,11 @@ impl Match {
     /// Whether every group that may ride along is complete at `tokens`.
     #[must_use]
     pub fn is_complete(&self, pages: &Pages, tokens: u32) -> bool {
+        if is_broken(Fault::AlignedOnly)
+            && !tokens.is_multiple_of(pages.geometry.config.page_tokens)
+        {
+            return false;
+        }
         (0..pages.groups()).all(|group| match pages.geometry.groups[group].policy {
             ReusePolicy::Required => true,
             ReusePolicy::Optional => self.first_gap(pages, group, tokens).is_none(),
@@ -74,17 +86,20 @@ impl Match {
         })
     }
 
-    /// The first live ordinal at `tokens` whose page is missing or too short, and what it covers.
+    /// The first live ordinal at `tokens` whose page is missing, too short or unwritten where the
+    /// window reads, and what it covers.
     fn first_gap(&self, pages: &Pages, group: usize, tokens: u32) -> Option<(u32, u32)> {
         let retention = &pages.geometry.groups[group].retention;
         let page = retention.page_tokens;
         let stale = retention.stale(tokens);
-        (0..stale.start)
-            .chain(stale.end..tokens.div_ceil(page))
-            .map(|ordinal| {
-                let coverage = pages.index.entry(self.nodes[ordinal as usize], group).coverage;
-                (ordinal, coverage)
-            })
-            .find(|(ordinal, coverage)| *coverage < page.min(tokens - ordinal * page))
+        let first_read = (tokens + 1).saturating_sub(retention.window_tokens.unwrap_or(u32::MAX));
+        let gap = |ordinal: u32| {
+            let entry = pages.index.entry(self.nodes[ordinal as usize], group);
+            let first = ordinal * page;
+            let is_gap = entry.coverage < page.min(tokens - first)
+                || entry.unwritten > first_read.saturating_sub(first);
+            is_gap.then_some((ordinal, entry.coverage))
+        };
+        (0..stale.start).chain(stale.end..tokens.div_ceil(page)).find_map(gap)
     }
 }

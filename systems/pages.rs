@@ -130,6 +130,25 @@ impl Pages<'_> {
         true
     }
 
+    /// Pages of a group that are free now.
+    #[must_use]
+    pub fn free_pages(&self, group: usize) -> u32 {
+        self.free[group].0.len() as u32
+    }
+
+    /// Gives back what `row` grew by beyond `extent` pages, which no step in flight has seen.
+    pub fn shrink(&mut self, row: u32, spans: &mut Spans, extent: u32) {
+        for group in 0..self.groups() {
+            for ordinal in (extent..spans.extent).rev() {
+                self.let_go(group, row, ordinal, None);
+            }
+            if spans.is_charged {
+                self.ledgers[group].promised += spans.extent - extent;
+            }
+        }
+        spans.extent = extent;
+    }
+
     /// Lets go of the pages of `row` that a window no longer needs at `settled` tokens.
     pub fn slide(&mut self, row: u32, spans: &mut Spans, settled: u32, fence: Option<u64>) {
         for group in 0..self.groups() {
@@ -291,7 +310,7 @@ impl Pages<'_> {
         self.index.set_entry(node, group, entry);
         self.nodes[self.geometry.page(group, entry.slot)] = PageNode { node, priority };
         self.ledgers[group].published_pages += 1;
-        if let Some(key) = self.announced(node, entry.coverage) {
+        if let Some(key) = self.announced(node, entry) {
             self.facts.push(Fact::Stored {
                 key,
                 parent: self.index.parent_key(node),
@@ -320,7 +339,7 @@ impl Pages<'_> {
         if entry == Entry::NONE {
             return;
         }
-        if let Some(key) = self.announced(node, entry.coverage) {
+        if let Some(key) = self.announced(node, entry) {
             self.facts.push(Fact::Removed { key, group: group as u32 });
         }
         self.index.set_entry(node, group, Entry::NONE);
@@ -334,8 +353,8 @@ impl Pages<'_> {
     }
 
     /// Routers hear of full pages only.
-    fn announced(&self, node: u32, coverage: u32) -> Option<paceline_components::PageKey> {
-        let full = coverage == self.geometry.config.page_tokens;
+    fn announced(&self, node: u32, entry: Entry) -> Option<paceline_components::PageKey> {
+        let full = entry.coverage == self.geometry.config.page_tokens && entry.unwritten == 0;
         let key = self.index.node(node).key;
         (full && key != NO_KEY).then_some(key)
     }

@@ -8,7 +8,7 @@
 use crate::batch::Batch;
 use crate::index::{Entry, NO_KEY};
 use crate::pages::Pages;
-use paceline_components::{NO_NODE, Owner, Priority, ReusePolicy};
+use paceline_components::{Fault, NO_NODE, Owner, Priority, PublishPolicy, ReusePolicy, is_broken};
 use paceline_kernels::PageCopy;
 
 /// How a partial last page is published.
@@ -57,10 +57,17 @@ fn publish_full(pages: &mut Pages, batch: &mut Batch, row: u32, frontier: u32) {
             node
         }
     };
+    // Of a window only what is needed to go on from the end (kv-cache-rules §1.1, min snapshot).
+    let is_snapshot = pages.geometry.config.publish != PublishPolicy::AllReusable;
     for group in 0..pages.groups() {
         let Some(slot) = own_page(pages, batch, row, group, ordinal) else { continue };
+        if is_snapshot && pages.geometry.groups[group].retention.stale(frontier).contains(&ordinal)
+        {
+            continue;
+        }
         let entry = pages.index.entry(node, group);
-        if entry.coverage == page {
+        let unwritten = unwritten(pages, batch, row, group, ordinal);
+        if entry.coverage == page && entry.unwritten <= unwritten.unwrap_or(u32::MAX) {
             if entry.slot != slot {
                 let fence = batch.fence(row);
                 pages.hold(group, entry.slot);
@@ -68,9 +75,9 @@ fn publish_full(pages: &mut Pages, batch: &mut Batch, row: u32, frontier: u32) {
                 *pages.cell(group, row, ordinal) = entry.slot;
                 batch.due.cells.push((group as u32, row, ordinal));
             }
-        } else if is_written(pages, batch, row, group, ordinal) {
+        } else if let Some(unwritten) = unwritten {
             let priority = priority(pages, group, ordinal, frontier);
-            pages.publish(node, group, Entry { slot, coverage: page }, priority);
+            pages.publish(node, group, Entry { slot, coverage: page, unwritten }, priority);
         }
     }
     pages.index.move_tip(tip, node);
@@ -106,11 +113,12 @@ fn publish_tail(pages: &mut Pages, batch: &mut Batch, row: u32, frontier: u32, t
     for group in 0..pages.groups() {
         let Some(slot) = own_page(pages, batch, row, group, ordinal) else { continue };
         let is_covered = pages.index.entry(node, group).coverage >= coverage;
-        if is_covered || !is_written(pages, batch, row, group, ordinal) || !has_room(pages, group) {
+        let written = unwritten(pages, batch, row, group, ordinal);
+        let Some(unwritten) = written.filter(|_| !is_covered && has_room(pages, group)) else {
             continue;
-        }
+        };
         let priority = priority(pages, group, ordinal, frontier);
-        let mut entry = Entry { slot, coverage };
+        let mut entry = Entry { slot, coverage, unwritten };
         if tail == Tail::Copy {
             entry.slot = pages.take(group);
             let (group, from, to) = (group as u32, slot, entry.slot);
@@ -153,11 +161,21 @@ fn own_page(pages: &mut Pages, batch: &Batch, row: u32, group: usize, ordinal: u
     (geometry.policy != ReusePolicy::Private && is_live).then(|| *pages.cell(group, row, ordinal))
 }
 
-/// The commit gate: a drafter page with an unwritten position is never published.
-fn is_written(pages: &Pages, batch: &Batch, row: u32, group: usize, ordinal: u32) -> bool {
-    let first = ordinal * pages.geometry.config.page_tokens;
-    pages.geometry.groups[group].owner == Owner::Target
-        || first >= batch.prefix[row as usize].draft_from
+/// The commit gate: a drafter page with an unwritten position is not published (none). In front of
+/// a branch point, where the claim ended one window before it, the page in which it ended is, with
+/// the tokens at its beginning that nobody wrote: the window that ends at the branch point reads
+/// none of them.
+fn unwritten(pages: &Pages, batch: &Batch, row: u32, group: usize, ordinal: u32) -> Option<u32> {
+    let prefix = &batch.prefix[row as usize];
+    let page = pages.geometry.config.page_tokens;
+    if pages.geometry.groups[group].owner == Owner::Target || is_broken(Fault::OpenGate) {
+        return Some(0);
+    }
+    match prefix.draft_from.saturating_sub(ordinal * page) {
+        0 => Some(0),
+        head if head < page && prefix.branch_point != u32::MAX => Some(head),
+        _ => None,
+    }
 }
 
 /// How long a cached page is kept (kv-cache-rules §2.4).

@@ -6,7 +6,7 @@
 use crate::batch::{Batch, BatchAccess};
 use crate::state::{FlightRow, Limits, StepPlan};
 use bevy_ecs::prelude::*;
-use paceline_components::{Geometry, NO_SLOT};
+use paceline_components::{Fault, Geometry, NO_SLOT, is_broken};
 use paceline_kernels::{
     FLAG_BOUND, FLAG_DUMMY, FLAG_LAST_CHUNK, FLAG_PREFILL, FLAG_SEED, LaunchList, ON_DEVICE,
     RowMeta,
@@ -45,7 +45,11 @@ pub fn seal(limits: Res<Limits>, mut plan: ResMut<StepPlan>, mut batch: BatchAcc
         }
         stats.rows += flight.rows.len() as u64;
         if batch.due.chunks.is_empty() {
-            pad(geometry, batch, list, &mut flight.rows);
+            let used = flight.rows.len() as u32;
+            let captured = geometry.config.graph_batches.iter().find(|size| **size >= used);
+            let padded = captured.copied().filter(|_| used > 0).unwrap_or(used);
+            let padded = padded.max(u32::from(batch.wants_dummy));
+            (used..padded).for_each(|_| push(batch, list, &mut flight.rows, dummy(geometry)));
         }
         batch.due.chunks.clear();
         batch.due.decodes.clear();
@@ -72,7 +76,8 @@ fn record(batch: &mut Batch, row: u32, tokens: u32) -> RowMeta {
         // No drafter context is stored: nothing up to here may be read or published.
         batch.prefix[row as usize].draft_from = lengths.start_bound();
     } else if !std::mem::replace(&mut owner.is_seeded, true) {
-        flags |= FLAG_SEED;
+        let is_skipped = is_broken(Fault::Unseeded) && lengths.settled > 0;
+        flags |= if is_skipped { 0 } else { FLAG_SEED };
     }
     RowMeta {
         request_low: owner.id as u32,
@@ -86,7 +91,7 @@ fn record(batch: &mut Batch, row: u32, tokens: u32) -> RowMeta {
         input: 0,
         anchor: ON_DEVICE,
         slot: owner.slot,
-        covered: lengths.covered,
+        covered: covered(batch, row),
         context_first: batch.prefix[row as usize].draft_from,
     }
 }
@@ -104,26 +109,33 @@ fn push(batch: &Batch, list: &mut LaunchList, rows: &mut Vec<FlightRow>, meta: R
     });
 }
 
-/// Pads a batch of decode rows to the next captured size with rows of the dummy's own pages and
-/// slot.
-fn pad(geometry: &Geometry, batch: &Batch, list: &mut LaunchList, rows: &mut Vec<FlightRow>) {
-    let used = rows.len() as u32;
-    let captured = geometry.config.graph_batches.iter().find(|size| **size >= used);
-    let Some(size) = captured.filter(|_| used > 0) else { return };
-    let dummy = geometry.config.max_batch;
-    for _ in used..*size {
-        let meta = RowMeta {
-            request_low: u32::MAX,
-            request_high: u32::MAX,
-            row: dummy,
-            flags: FLAG_DUMMY,
-            tokens: geometry.lookahead.step_tokens(),
-            drafts: geometry.lookahead.draft_tokens,
-            anchor: 0,
-            slot: geometry.drafter_slots(),
-            covered: geometry.groups[0].dummy_pages * geometry.config.page_tokens,
-            ..RowMeta::default()
-        };
-        push(batch, list, rows, meta);
+/// How far a row is backed in every group: up to its last page, never a count of pages, since a
+/// window's evicted ones leave a hole in front (kv-cache-rules §5.5).
+fn covered(batch: &Batch, row: u32) -> u32 {
+    let lengths = &batch.lengths[row as usize];
+    if is_broken(Fault::NoHostBound) {
+        return 0;
+    }
+    if is_broken(Fault::CountedExtent) {
+        let spans = &batch.spans[row as usize];
+        let pages = spans.stale_end.iter().map(|end| spans.extent - end.min(&spans.extent)).min();
+        return lengths.covered / spans.extent.max(1) * pages.unwrap_or(0);
+    }
+    lengths.covered
+}
+
+/// A row of the dummy's own pages and slot, whatever runs under any id.
+fn dummy(geometry: &Geometry) -> RowMeta {
+    let inherited = is_broken(Fault::DummyInherits);
+    RowMeta {
+        request_low: u32::MAX,
+        request_high: u32::MAX,
+        row: geometry.config.max_batch,
+        flags: FLAG_DUMMY,
+        tokens: geometry.lookahead.step_tokens(),
+        drafts: geometry.lookahead.draft_tokens,
+        slot: if inherited { 0 } else { geometry.drafter_slots() },
+        covered: geometry.groups[0].dummy_pages * geometry.config.page_tokens,
+        ..RowMeta::default()
     }
 }

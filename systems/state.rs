@@ -85,6 +85,8 @@ impl Waiting {
 pub struct Agenda {
     /// Number of the step being planned, from 1.
     pub step: u64,
+    /// Whether a step without rows gets a dummy row: other ranks run.
+    pub wants_dummy: bool,
     /// Rows in use.
     pub running: Running,
     /// Work for later systems of the step.
@@ -172,6 +174,8 @@ pub struct Due {
     pub cells: Vec<(u32, u32, u32)>,
     /// Pages to copy.
     pub moves: Vec<PageCopy>,
+    /// Rows that grew in the last plan, and the extent they had.
+    pub grown: Vec<(u32, u32)>,
     /// Rows without a drafter slot, in the order they ask for one.
     pub slotless: Vec<u32>,
     /// Drafter slots whose request has ended.

@@ -48,7 +48,7 @@ pub fn build(geometry: Arc<Geometry>) -> World {
         ..Running::default()
     };
     let (due, flights) = (due(&geometry), flights(&geometry));
-    world.insert_resource(Agenda { step: 0, running, due, flights });
+    world.insert_resource(Agenda { step: 0, wants_dummy: false, running, due, flights });
     let launches = LaunchList::new(&geometry);
     let notes = notes(&geometry);
     world.insert_resource(StepPlan { launches, notes, stats: Stats::default() });
@@ -130,6 +130,7 @@ fn due(geometry: &Geometry) -> Due {
         tables: Vec::with_capacity(4 * rows),
         cells: Vec::with_capacity(4 * rows),
         moves: Vec::with_capacity(4 * rows),
+        grown: Vec::with_capacity(rows),
         slotless: Vec::with_capacity(rows),
         freed_slots: Vec::with_capacity(rows),
         parked_slots: Vec::with_capacity(rows),

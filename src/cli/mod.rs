@@ -2,10 +2,13 @@
 
 mod bench;
 mod bench_device;
+mod capacity;
 mod replay;
 mod run;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
+use paceline::Config;
 use std::process::ExitCode;
 
 /// A scheduling core for LLM inference servers: target and drafter in one paged KV cache.
@@ -25,6 +28,8 @@ enum Command {
     Run(Box<run::Run>),
     /// Replay a recording: every plan must come out the same, byte for byte.
     Replay(replay::Replay),
+    /// Show what the memory of a rank holds, group by group.
+    Capacity(capacity::Capacity),
     /// Time a part of the core.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -39,6 +44,7 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Some(Command::Run(run)) => run.run(),
         Some(Command::Replay(replay)) => replay.run(),
+        Some(Command::Capacity(capacity)) => capacity.run(),
         Some(Command::Bench(bench)) => bench.run(),
         None => run::first_run(),
     };
@@ -49,6 +55,16 @@ pub fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// A built-in geometry, or one from a TOML file.
+fn read_geometry(name: &str) -> anyhow::Result<Config> {
+    if let Some(config) = Config::preset(name) {
+        return Ok(config);
+    }
+    let text = std::fs::read_to_string(name)
+        .with_context(|| format!("--geometry {name}: neither m3, pair nor a readable file"))?;
+    toml::from_str(&text).with_context(|| name.to_owned())
 }
 
 /// Reads a number of bytes: `80GiB`, `512MiB`, `1073741824`.

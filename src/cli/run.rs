@@ -236,10 +236,7 @@ impl Run {
     }
 
     fn config(&self) -> anyhow::Result<Config> {
-        let mut config = match Config::preset(&self.geometry) {
-            Some(config) => config,
-            None => read_config(Path::new(&self.geometry))?,
-        };
+        let mut config = super::read_geometry(&self.geometry)?;
         if let Some(depth) = self.overlap {
             config.overlap_depth = depth;
         }
@@ -272,13 +269,6 @@ impl Run {
             None => workload,
         })
     }
-}
-
-fn read_config(path: &Path) -> anyhow::Result<Config> {
-    let name = path.display();
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("--geometry {name}: neither m3, pair nor a readable file"))?;
-    toml::from_str(&text).with_context(|| name.to_string())
 }
 
 fn recorder(path: &Path, config: &Config) -> anyhow::Result<Recorder<BufWriter<File>>> {
