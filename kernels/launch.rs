@@ -16,7 +16,8 @@ pub enum Launch {
     TableDeltas,
     /// Pages are copied to pages of their group.
     PageCopies,
-    /// Row records of the step take effect.
+    /// Row records of the step take effect, in any order: a row named twice, the dummy, has equal
+    /// records.
     Rows,
 }
 
