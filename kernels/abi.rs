@@ -56,6 +56,51 @@ pub struct PageCopy {
     pub tokens: u32,
 }
 
+/// A piece of memory is copied between a pool and staging: `runs` runs of `bytes`, each a stride
+/// after the one before. One run is a plain piece; many are a head slice of a page, the slice of
+/// each token's bytes. Offsets are in bytes from the bases.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct PieceCopy {
+    /// Offset of the first run at the source.
+    pub from: u64,
+    /// Offset of the first run at the destination.
+    pub to: u64,
+    /// Bytes of a run.
+    pub bytes: u32,
+    /// Runs; all together take less than 2 GiB.
+    pub runs: u32,
+    /// Bytes from one run to the next at the source.
+    pub from_stride: u32,
+    /// Bytes from one run to the next at the destination.
+    pub to_stride: u32,
+}
+
+/// Content tags of `count` positions of a row are written or checked through the block table.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct TagRun {
+    /// Group.
+    pub group: u32,
+    /// Batch row.
+    pub row: u32,
+    /// First position.
+    pub first: u32,
+    /// Positions.
+    pub count: u32,
+    /// Index of the first position's prefix hash.
+    pub prefixes: u32,
+    /// [`TAG_WRITE`], [`TAG_SCRATCH`] or [`TAG_CHECK`].
+    pub kind: u32,
+}
+
+/// The run writes the tags of its prefixes.
+pub const TAG_WRITE: u32 = 0;
+/// The run writes scratch, which nobody may read.
+pub const TAG_SCRATCH: u32 = 1;
+/// The run checks that its positions hold the tags of its prefixes.
+pub const TAG_CHECK: u32 = 2;
+
 /// One row of the step: everything a target or drafter kernel needs beside the block tables.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -108,7 +153,26 @@ pub const ON_DEVICE: u32 = u32::MAX;
 const _: () = assert!(size_of::<Header>() == 28);
 const _: () = assert!(size_of::<TableDelta>() == 16);
 const _: () = assert!(size_of::<PageCopy>() == 16);
+const _: () = assert!(size_of::<PieceCopy>() == 32);
+const _: () = assert!(size_of::<TagRun>() == 24);
 const _: () = assert!(size_of::<RowMeta>() == 52);
+
+impl PieceCopy {
+    /// The piece the other way round.
+    #[must_use]
+    pub fn back(&self) -> Self {
+        let Self { from, to, from_stride, to_stride, .. } = *self;
+        Self { from: to, to: from, from_stride: to_stride, to_stride: from_stride, ..*self }
+    }
+
+    /// Ends of the piece at the source and at the destination.
+    #[must_use]
+    pub fn ends(&self) -> (u64, u64) {
+        let last = u64::from(self.runs.max(1) - 1);
+        let end = |at: u64, stride: u32| at + last * u64::from(stride) + u64::from(self.bytes);
+        (end(self.from, self.from_stride), end(self.to, self.to_stride))
+    }
+}
 
 impl RowMeta {
     /// The request id.

@@ -1,9 +1,9 @@
 //! The host device: runs launch lists on host memory. It is the specification of every launch, the
 //! default without an accelerator, and the memory checker.
 
-use crate::abi::{PageCopy, RowMeta, TableDelta};
+use crate::abi::{PageCopy, PieceCopy, RowMeta, TAG_CHECK, TAG_SCRATCH, TableDelta};
 use crate::launch::{Launch, LaunchList};
-use crate::tags::TagPages;
+use crate::tags::{SCRATCH, TagList, TagPages, tag};
 use paceline_components::{GUARD_SLOT, Geometry};
 use thiserror::Error;
 
@@ -93,6 +93,24 @@ impl HostDevice {
     /// Memory of one pool of a group, in words.
     pub fn pool_mut(&mut self, group: u32, pool: usize) -> &mut [u32] {
         &mut self.pools[group as usize][pool].words
+    }
+
+    /// Tags of all pages of a group.
+    #[must_use]
+    pub fn tags(&self, group: u32) -> &[u64] {
+        self.tags[group as usize].as_slice()
+    }
+
+    /// Packs pieces of a pool into `staging`.
+    pub fn gather(&self, group: u32, pool: usize, pieces: &[PieceCopy], staging: &mut [u32]) {
+        let from = bytemuck::cast_slice(self.pool(group, pool));
+        copy_pieces(from, bytemuck::cast_slice_mut(staging), pieces);
+    }
+
+    /// Unpacks pieces of `staging` into a pool.
+    pub fn scatter(&mut self, group: u32, pool: usize, pieces: &[PieceCopy], staging: &[u32]) {
+        let to = bytemuck::cast_slice_mut(self.pool_mut(group, pool));
+        copy_pieces(bytemuck::cast_slice(staging), to, pieces);
     }
 
     /// Runs the launches of one step in order.
@@ -193,6 +211,28 @@ impl HostDevice {
         Ok(())
     }
 
+    /// Runs a tag list; an error is a run's first.
+    pub fn run_tags(&mut self, list: &TagList) -> Vec<AccessError> {
+        let mut errors = Vec::new();
+        for run in list.runs() {
+            let (group, row) = (run.group, run.row);
+            let mut positions = run.first..run.first + run.count;
+            let content = |position: u32| match run.kind {
+                TAG_SCRATCH => SCRATCH,
+                _ => {
+                    let at = run.prefixes + (position - run.first);
+                    tag(group, list.prefixes()[at as usize], position)
+                }
+            };
+            let done = match run.kind {
+                TAG_CHECK => self.check_tags(group, row, positions, content),
+                _ => positions.try_for_each(|p| self.write_tag(group, row, p, content(p))),
+            };
+            errors.extend(done.err());
+        }
+        errors
+    }
+
     /// Checks the tags of `positions` through the block table.
     ///
     /// # Errors
@@ -224,6 +264,17 @@ impl HostDevice {
             position = end;
         }
         Ok(())
+    }
+}
+
+fn copy_pieces(from: &[u8], to: &mut [u8], pieces: &[PieceCopy]) {
+    for piece in pieces {
+        for run in 0..piece.runs as usize {
+            let from_at = piece.from as usize + run * piece.from_stride as usize;
+            let to_at = piece.to as usize + run * piece.to_stride as usize;
+            let bytes = piece.bytes as usize;
+            to[to_at..to_at + bytes].copy_from_slice(&from[from_at..from_at + bytes]);
+        }
     }
 }
 
@@ -269,6 +320,22 @@ mod tests {
         device.write_tag(1, 0, 6, 99).unwrap();
         assert_eq!(device.check_tags(1, 0, 0..8, expected).unwrap_err().position, 6);
         assert_eq!(device.check_tags(1, 0, 0..9, |_| 0).unwrap_err().position, 0);
+    }
+
+    #[test]
+    fn a_head_slice_is_packed_and_unpacked() {
+        let geometry = Geometry::new(&Config::small(4, &[None], 16)).unwrap();
+        let mut device = HostDevice::with_pages(&geometry);
+        device.pool_mut(0, 0).iter_mut().zip(0..).for_each(|(word, n)| *word = n);
+        // Slot 2: four tokens of two words, of which a head has the second.
+        let piece = PieceCopy { from: 68, to: 4, bytes: 4, runs: 4, from_stride: 8, to_stride: 4 };
+        assert_eq!(piece.ends(), (68 + 3 * 8 + 4, 20));
+        let mut staging = [0; 5];
+        device.gather(0, 0, &[piece], &mut staging);
+        assert_eq!(staging, [0, 17, 19, 21, 23]);
+        let back = PieceCopy { from: 4, to: 100, from_stride: 4, to_stride: 4, ..piece };
+        device.scatter(0, 0, &[back], &staging);
+        assert_eq!(device.pool(0, 0)[24..30], [24, 17, 19, 21, 23, 29]);
     }
 
     #[test]

@@ -16,7 +16,8 @@ pub enum Launch {
     TableDeltas,
     /// Pages are copied to pages of their group.
     PageCopies,
-    /// Row records of the step take effect.
+    /// Row records of the step take effect, in any order: a row named twice, the dummy, has equal
+    /// records.
     Rows,
 }
 
@@ -43,9 +44,23 @@ impl Section {
         self.at..self.at + records as usize * self.record_words
     }
 
+    /// Where the next section begins: records of any size start at a multiple of 16 bytes.
     fn end(&self) -> usize {
-        self.at + self.capacity_records * self.record_words
+        (self.at + self.capacity_records * self.record_words).next_multiple_of(4)
     }
+}
+
+/// Where the sections of an image begin, in words, and how many records they have room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// First word and room of the rows.
+    pub rows: (u32, u32),
+    /// First word and room of the table records.
+    pub deltas: (u32, u32),
+    /// First word and room of the page copies.
+    pub copies: (u32, u32),
+    /// Words of the whole image.
+    pub words: u32,
 }
 
 const fn words<T>() -> usize {
@@ -171,14 +186,31 @@ impl LaunchList {
         has.into_iter().filter_map(|(launch, has)| has.then_some(launch))
     }
 
+    /// Where the sections lie; the same for every list of a geometry.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        let place = |s: &Section| (s.at as u32, s.capacity_records as u32);
+        Layout {
+            rows: place(&self.rows),
+            deltas: place(&self.deltas),
+            copies: place(&self.copies),
+            words: self.image.len() as u32,
+        }
+    }
+
     /// The words in use, section by section: equal steps have equal words.
     pub fn used_words(&self) -> impl Iterator<Item = &[u32]> {
+        self.used_sections().map(|(_, words)| words)
+    }
+
+    /// The words in use and where in the image they lie.
+    pub fn used_sections(&self) -> impl Iterator<Item = (usize, &[u32])> {
         let header = 0..words::<Header>();
         let rows = self.rows.range(self.header.rows);
         let deltas = self.deltas.range(self.header.deltas);
         let copies = self.copies.range(self.header.copies);
         let inputs = self.inputs.range(self.header.inputs);
-        [header, rows, deltas, copies, inputs].into_iter().map(|range| &self.image[range])
+        [header, rows, deltas, copies, inputs].map(|r| (r.start, &self.image[r])).into_iter()
     }
 }
 

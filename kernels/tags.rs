@@ -1,6 +1,9 @@
 //! Content tags: instead of keys and values, a page holds for each position a tag of (group, token
 //! prefix, position). A wrong page, a stale row or a missing slot then reads as a wrong tag.
 
+use crate::abi::{TAG_SCRATCH, TagRun};
+use std::ops::Range;
+
 /// Running hash of a token prefix; `prefix` is 0 in front of the first token.
 #[must_use]
 pub fn extend_prefix(prefix: u64, token: u32) -> u64 {
@@ -11,6 +14,54 @@ pub fn extend_prefix(prefix: u64, token: u32) -> u64 {
 #[must_use]
 pub fn tag(group: u32, prefix: u64, position: u32) -> u64 {
     mix(prefix ^ u64::from(group) << 32 ^ u64::from(position)) | 1
+}
+
+/// Tag of a position whose content nobody may read.
+pub const SCRATCH: u64 = 2;
+
+/// Tag work of a step: runs in order, and the prefix hashes they name.
+#[derive(Clone, Debug, Default)]
+pub struct TagList {
+    runs: Vec<TagRun>,
+    prefixes: Vec<u64>,
+}
+
+impl TagList {
+    /// Empties the list.
+    pub fn clear(&mut self) {
+        self.runs.clear();
+        self.prefixes.clear();
+    }
+
+    /// Adds `positions` of a row; `prefixes` are the hashes of those positions, none for scratch.
+    pub fn push(
+        &mut self,
+        kind: u32,
+        (group, row): (u32, u32),
+        positions: Range<u32>,
+        prefixes: &[u64],
+    ) {
+        if positions.is_empty() {
+            return;
+        }
+        let count = positions.end - positions.start;
+        assert!(kind == TAG_SCRATCH || prefixes.len() == count as usize, "a hash a position");
+        let (first, at) = (positions.start, self.prefixes.len() as u32);
+        self.runs.push(TagRun { group, row, first, count, prefixes: at, kind });
+        self.prefixes.extend_from_slice(prefixes);
+    }
+
+    /// The runs.
+    #[must_use]
+    pub fn runs(&self) -> &[TagRun] {
+        &self.runs
+    }
+
+    /// The prefix hashes of all runs.
+    #[must_use]
+    pub fn prefixes(&self) -> &[u64] {
+        &self.prefixes
+    }
 }
 
 fn mix(x: u64) -> u64 {
@@ -59,11 +110,17 @@ impl TagPages {
         self.pages[to as usize].found_right_for = 0;
     }
 
+    /// All tags, slot after slot.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u64] {
+        &self.tags
+    }
+
     /// The first offset in `offsets` whose tag is not `expected(offset)`.
     pub fn first_wrong(
         &mut self,
         slot: u32,
-        offsets: std::ops::Range<u32>,
+        offsets: Range<u32>,
         expected: impl Fn(u32) -> u64,
     ) -> Option<u32> {
         let whole = offsets == (0..self.page_tokens);

@@ -48,12 +48,30 @@ pub struct Report {
     pub host_ns_per_step_p50: u64,
     /// The same, 99th percentile.
     pub host_ns_per_step_p99: u64,
+    /// What the launches cost, when they ran on a device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceCost>,
     /// Pages by group.
     pub groups: Vec<GroupReport>,
     /// Broken invariants and wrong page contents; none when not verified.
     pub violations: Option<u64>,
     /// Digest of all plans: equal for equal runs.
     pub plan_digest: String,
+}
+
+/// What running each plan's launches on a device costs.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DeviceCost {
+    /// Host time of a submit, median.
+    pub submit_ns_p50: u64,
+    /// The same, 99th percentile.
+    pub submit_ns_p99: u64,
+    /// Device time of a submit, its launch included, median.
+    pub device_ns_p50: u64,
+    /// The same, 99th percentile.
+    pub device_ns_p99: u64,
+    /// Share of a step of 20 ms that plan, submit and launches take, by their medians.
+    pub share_of_20_ms_step: f64,
 }
 
 /// Median and tails.
@@ -158,6 +176,7 @@ impl Report {
             engine_ns: served.engine_ns,
             host_ns_per_step_p50: host.p50,
             host_ns_per_step_p99: host.p99,
+            device: None,
             groups: groups(&geometry, core),
             violations,
             plan_digest: format!("{:032x}", served.digest),
@@ -181,7 +200,7 @@ fn groups(geometry: &Geometry, core: &mut Core) -> Vec<GroupReport> {
         .collect()
 }
 
-fn percentiles(values: impl Iterator<Item = u64>) -> Percentiles {
+pub(crate) fn percentiles(values: impl Iterator<Item = u64>) -> Percentiles {
     let mut values: Vec<u64> = values.collect();
     values.sort_unstable();
     let at = |percent: usize| {
@@ -224,6 +243,20 @@ impl fmt::Display for Report {
             "host time per step",
             format!("p50 {:.1} µs, p99 {:.1} µs", p50 as f64 / 1e3, p99 as f64 / 1e3),
         )?;
+        if let Some(device) = &self.device {
+            row(
+                "launches per step",
+                format!(
+                    "submit p50 {:.1} µs, p99 {:.1} µs; device p50 {:.1} µs, p99 {:.1} µs",
+                    device.submit_ns_p50 as f64 / 1e3,
+                    device.submit_ns_p99 as f64 / 1e3,
+                    device.device_ns_p50 as f64 / 1e3,
+                    device.device_ns_p99 as f64 / 1e3
+                ),
+            )?;
+            let percent = device.share_of_20_ms_step * 100.0;
+            row("core's share of 20 ms", format!("{percent:.3} %"))?;
+        }
         for group in &self.groups {
             let share = f64::from(group.peak_pages) * 100.0 / f64::from(group.pages);
             row(

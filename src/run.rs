@@ -198,7 +198,7 @@ impl<'a, E: Engine, W: Write> Run<'a, E, W> {
             let has_rows = !plan.rows().is_empty();
             let mut outcome = Outcome::default();
             outcome.begin(plan.step());
-            let time_ns = if has_rows { self.engine.run(plan, &mut outcome)? } else { 0 };
+            let time_ns = self.engine.run(plan, &mut outcome)?;
             self.check(&outcome);
             if has_rows {
                 engine_end_ns = self.now_ns.max(engine_end_ns) + time_ns;

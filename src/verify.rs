@@ -6,9 +6,12 @@
 //! behind it. What a position must hold is known from the tokens alone. Rejected drafts and scratch
 //! write tags that nothing may read.
 
+#[cfg(feature = "cuda")]
+mod device_tags;
+
 use crate::{Geometry, NewRequest, Outcome, Owner, Plan};
 use paceline_components::NO_SLOT;
-use paceline_kernels::tags::{extend_prefix, tag};
+use paceline_kernels::tags::{SCRATCH, extend_prefix, tag};
 use paceline_kernels::{
     FLAG_BOUND, FLAG_DUMMY, FLAG_LAST_CHUNK, FLAG_PREFILL, FLAG_SEED, HostDevice, RowMeta,
 };
@@ -17,8 +20,6 @@ use std::sync::Arc;
 
 /// Most violations kept as text; all are counted.
 const KEPT: usize = 20;
-/// Tag of a position whose content nobody may read.
-const SCRATCH: u64 = 2;
 
 /// Checks a run.
 pub struct Verifier {
@@ -36,6 +37,8 @@ pub struct Verifier {
     ended: VecDeque<(u64, u64)>,
     violations: Vec<String>,
     count: u64,
+    #[cfg(feature = "cuda")]
+    device_tags: Option<device_tags::DeviceTags>,
 }
 
 impl Verifier {
@@ -51,8 +54,20 @@ impl Verifier {
             ended: VecDeque::new(),
             violations: Vec::new(),
             count: 0,
+            #[cfg(feature = "cuda")]
+            device_tags: None,
             geometry,
         }
+    }
+
+    /// Follows every access on the CUDA device too.
+    ///
+    /// # Errors
+    /// When there is no device.
+    #[cfg(feature = "cuda")]
+    pub fn on_cuda(mut self) -> Result<Self, paceline_kernels::cuda::CudaError> {
+        self.device_tags = Some(device_tags::DeviceTags::new(&self.geometry)?);
+        Ok(self)
     }
 
     /// What was found, and how often in all.
@@ -93,8 +108,16 @@ impl Verifier {
         for (row, &count) in plan.rows().iter().zip(&outcome.counts) {
             let (emitted, rest) = tokens.split_at(count as usize);
             tokens = rest;
+            #[cfg(feature = "cuda")]
+            self.device_tags.iter_mut().for_each(device_tags::DeviceTags::begin_row);
             if let Err(what) = self.run_row(plan, row, emitted) {
                 self.report(format!("step {} request {}: {what}", plan.step(), row.request()));
+            }
+        }
+        #[cfg(feature = "cuda")]
+        if let Some(tags) = &mut self.device_tags {
+            for what in tags.step(plan.launches()) {
+                self.report(format!("step {}: {what}", plan.step()));
             }
         }
     }
@@ -133,7 +156,7 @@ impl Verifier {
             return Err(format!("a dummy row has drafter slot {}", row.slot));
         }
         let width = row.tokens + self.geometry.lookahead.extra_tokens;
-        self.write(row.row, 0..width, |_, _| SCRATCH, |_| true)
+        self.write(row.row, 0..width, |_| None, |_| true)
     }
 
     fn run_live(
@@ -183,13 +206,8 @@ impl Verifier {
     ) -> Result<(), String> {
         self.read(row.row, 0..start, Owner::Target, prefixes)?;
         let valid = if row.has(FLAG_PREFILL) { row.tokens } else { emitted };
-        let content = |group: u32, position: u32| {
-            if position < start + valid {
-                tag(group, prefixes[position as usize], position)
-            } else {
-                SCRATCH
-            }
-        };
+        let content =
+            |position: u32| (position < start + valid).then(|| prefixes[position as usize]);
         self.write(row.row, start..start + row.tokens, content, |owner| owner == Owner::Target)
     }
 
@@ -218,7 +236,7 @@ impl Verifier {
         }
         *context_tokens = end;
         let is_draft = |owner| owner == Owner::Draft;
-        let context = |group: u32, position: u32| tag(group, prefixes[position as usize], position);
+        let context = |position: u32| Some(prefixes[position as usize]);
         self.write(row.row, start..end, context, is_draft)?;
         if row.has(FLAG_PREFILL) && !row.has(FLAG_LAST_CHUNK) {
             return Ok(());
@@ -234,7 +252,7 @@ impl Verifier {
             }
         }
         self.read(row.row, row.context_first..end, Owner::Draft, prefixes)?;
-        self.write(row.row, end..end + self.geometry.block_width, |_, _| SCRATCH, is_draft)
+        self.write(row.row, end..end + self.geometry.block_width, |_| None, is_draft)
     }
 
     /// Reads what a query at the end of `range` sees of it, in every group of `owner`.
@@ -255,6 +273,10 @@ impl Verifier {
             let first = (range.end + 1).saturating_sub(window);
             let sinks = (geometry.retention.sink_pages * page).min(first);
             for run in [range.start..sinks, first.max(range.start)..range.end] {
+                #[cfg(feature = "cuda")]
+                if let Some(tags) = &mut self.device_tags {
+                    tags.check((group, row), run.clone(), prefixes);
+                }
                 let expected = |p: u32| prefixes.get(p as usize).map_or(0, |h| tag(group, *h, p));
                 self.device
                     .check_tags(group, row, run, expected)
@@ -264,21 +286,27 @@ impl Verifier {
         Ok(())
     }
 
+    /// Writes `positions`, each the content of a prefix hash or scratch.
     fn write(
         &mut self,
         row: u32,
         positions: std::ops::Range<u32>,
-        content: impl Fn(u32, u32) -> u64,
+        content: impl Fn(u32) -> Option<u64>,
         is_written: impl Fn(Owner) -> bool,
     ) -> Result<(), String> {
         for group in 0..self.geometry.groups.len() {
             if !is_written(self.geometry.groups[group].owner) {
                 continue;
             }
+            let group = group as u32;
+            #[cfg(feature = "cuda")]
+            if let Some(tags) = &mut self.device_tags {
+                tags.write((group, row), positions.clone(), &content);
+            }
             for position in positions.clone() {
-                let tag = content(group as u32, position);
+                let tag = content(position).map_or(SCRATCH, |prefix| tag(group, prefix, position));
                 self.device
-                    .write_tag(group as u32, row, position, tag)
+                    .write_tag(group, row, position, tag)
                     .map_err(|error| error.to_string())?;
             }
         }

@@ -1,8 +1,14 @@
-//! Benchmarks of the core alone: no engine, no device.
+//! Benchmarks: the core alone, and the device beside the host device.
 
+#[cfg(feature = "cuda")]
+mod device;
 mod prefix;
 mod step;
 
+#[cfg(feature = "cuda")]
+pub use device::{
+    CheckReport, CopyReport, DeviceBench, DeviceBenchError, DeviceReport, StepCost, TablesReport,
+};
 pub use prefix::{PrefixBench, PrefixReport};
 pub use step::{StepBench, StepReport};
 

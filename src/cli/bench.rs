@@ -16,6 +16,11 @@ pub enum Bench {
     /// The prefix index: hash, insert, match, claim and evict one long prompt.
     #[command(after_help = "Example:\n  paceline bench prefix --context 131072 --page 128 --json")]
     Prefix(Prefix),
+    /// The CUDA device: the same bytes as the host device, and what steps and copies cost. Ends
+    /// with code 3 where there is no CUDA.
+    #[command(after_help = "Examples:\n  paceline bench device --json\n  paceline bench device \
+        --check-only\n  paceline bench device --part tables --part copies")]
+    Device(super::bench_device::Device),
 }
 
 #[derive(Debug, Args)]
@@ -81,6 +86,7 @@ impl Bench {
         match self {
             Self::Step(step) => step.run(),
             Self::Prefix(prefix) => prefix.run(),
+            Self::Device(device) => device.run(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bench;
+mod bench_device;
 mod capacity;
 mod replay;
 mod run;

@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use paceline::engine::{Accept, Forced, StepTime};
+use paceline::engine::{Accept, Engine, Forced, StepTime};
 use paceline::record::Recorder;
 use paceline::report::{Report, RequestLine};
 use paceline::run::{Options, Run as Serve, Served};
@@ -30,6 +30,9 @@ pub struct Run {
     /// What runs the rows.
     #[arg(long, value_enum, default_value_t = EngineKind::Forced)]
     engine: EngineKind,
+    /// Where the launches of each plan run, and with --verify the accesses to every page.
+    #[arg(long, value_enum, default_value_t = DeviceKind::Host)]
+    device: DeviceKind,
     /// `m3`, `pair`, or a TOML file.
     #[arg(long, default_value = "m3")]
     geometry: String,
@@ -90,6 +93,14 @@ pub struct Run {
 enum EngineKind {
     /// Accepts as told and keeps virtual time.
     Forced,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DeviceKind {
+    /// On the host, when verifying.
+    Host,
+    /// On a GPU, and on the host when verifying.
+    Cuda,
 }
 
 /// Token ids of the forced engine are below this.
@@ -179,10 +190,33 @@ impl Run {
             decode_row_ns: self.decode_row_ns,
         };
         let mut engine = Forced::new(self.accept, time, config.seed, VOCABULARY, config.max_batch);
-        let mut verifier = self.verify.then(|| Verifier::new(core.geometry().clone()));
+        let verifier = self.verify.then(|| Verifier::new(core.geometry().clone()));
+        match self.device {
+            DeviceKind::Host => self.drive(&mut core, &mut engine, verifier, workload, recorder),
+            #[cfg(feature = "cuda")]
+            DeviceKind::Cuda => {
+                let verifier = verifier.map(Verifier::on_cuda).transpose()?;
+                let mut engine = paceline::engine::OnCuda::new(engine, core.geometry())?;
+                let mut done = self.drive(&mut core, &mut engine, verifier, workload, recorder)?;
+                done.0.device = Some(engine.cost(done.0.host_ns_per_step_p50));
+                Ok(done)
+            }
+            #[cfg(not(feature = "cuda"))]
+            DeviceKind::Cuda => bail!("no CUDA: this binary was built without the feature `cuda`"),
+        }
+    }
+
+    fn drive(
+        &self,
+        core: &mut Core,
+        engine: &mut impl Engine,
+        mut verifier: Option<Verifier>,
+        workload: &Workload,
+        recorder: Option<&mut Recorder<BufWriter<File>>>,
+    ) -> anyhow::Result<(Report, Served, Vec<String>)> {
         let options =
             Options { concurrency: self.concurrency, vocabulary: VOCABULARY, audit_every: 64 };
-        let mut serve = Serve::new(&mut core, &mut engine, workload, options);
+        let mut serve = Serve::new(core, engine, workload, options);
         if let Some(verifier) = &mut verifier {
             serve = serve.verify(verifier);
         }
@@ -198,7 +232,7 @@ impl Run {
         }
         let violations = verifier.as_ref().map(|verifier| verifier.violations().1);
         let found = verifier.map_or(Vec::new(), |verifier| verifier.violations().0.to_vec());
-        Ok((Report::new(&served, &mut core, violations), served, found))
+        Ok((Report::new(&served, core, violations), served, found))
     }
 
     fn config(&self) -> anyhow::Result<Config> {

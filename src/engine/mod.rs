@@ -4,14 +4,18 @@
 //! length. A row with `FLAG_BOUND` starts afresh.
 
 mod forced;
+#[cfg(feature = "cuda")]
+mod on_cuda;
 
 pub use forced::{Accept, Forced, StepTime};
+#[cfg(feature = "cuda")]
+pub use on_cuda::OnCuda;
 
 use crate::{Outcome, Plan};
 
 /// Runs planned steps.
 pub trait Engine {
-    /// Runs the rows of `plan`, adds what each emitted to `outcome`, and says how long the step
+    /// Runs the launches and rows of `plan`, of which there may be none, adds what each emitted to `outcome`, and says how long the step
     /// took, in nanoseconds of the engine's own time.
     ///
     /// # Errors
