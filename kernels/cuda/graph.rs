@@ -29,12 +29,7 @@ pub(super) struct StepBuffer {
 }
 
 impl Ring {
-    pub fn new(
-        queue: &Queue,
-        step: Kernel,
-        args: StepArgs,
-        words: u32,
-    ) -> Result<Self, CudaError> {
+    pub fn new(queue: &Queue, step: Kernel, args: StepArgs, words: u32) -> Result<Self, CudaError> {
         let buffer = || StepBuffer::new(queue, &step, args, words as usize);
         Ok(Self { buffers: [buffer()?, buffer()?, buffer()?], turn: 0, _step: step })
     }
