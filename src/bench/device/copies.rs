@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::fmt;
 
 /// Bytes copied by each measurement: several times the cache.
-const BYTES: u64 = 512 << 20;
+const BYTES: u64 = 960 << 20;
 const PAGE_TOKENS: u32 = 128;
 /// Groups of the page copies: a list has a copy for each group and row.
 const GROUPS: u32 = 8;
