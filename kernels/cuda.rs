@@ -197,7 +197,7 @@ impl CudaDevice {
         let [step] = queue.load(&STEP)?;
         let [copy_pages, copy_pieces] = queue.load(&PAGES)?;
         Ok(Self {
-            ring: Ring::new(&queue, &step, args, layout.words)?,
+            ring: Ring::new(&queue, step, args, layout.words)?,
             tags: None,
             copy_pages,
             copy_pieces,

@@ -174,7 +174,7 @@ fn every_invariant_holds_over_random_schedules() {
         seed += 1;
     }
     println!("{steps} steps of {seed} seeds, {preemptions} preemptions");
-    assert!(preemptions > 100, "pools are tight often enough: {preemptions} preemptions");
+    assert!(preemptions > 20, "pools are tight often enough: {preemptions} preemptions");
 }
 
 /// Seeds that once found something.

@@ -18,6 +18,8 @@ const STEP_BLOCKS: u32 = 16;
 pub(super) struct Ring {
     buffers: [StepBuffer; RING],
     turn: usize,
+    /// The graphs launch it: its module must outlive them.
+    _step: Kernel,
 }
 
 pub(super) struct StepBuffer {
@@ -27,14 +29,9 @@ pub(super) struct StepBuffer {
 }
 
 impl Ring {
-    pub fn new(
-        queue: &Queue,
-        step: &Kernel,
-        args: StepArgs,
-        words: u32,
-    ) -> Result<Self, CudaError> {
-        let buffer = || StepBuffer::new(queue, step, args, words as usize);
-        Ok(Self { buffers: [buffer()?, buffer()?, buffer()?], turn: 0 })
+    pub fn new(queue: &Queue, step: Kernel, args: StepArgs, words: u32) -> Result<Self, CudaError> {
+        let buffer = || StepBuffer::new(queue, &step, args, words as usize);
+        Ok(Self { buffers: [buffer()?, buffer()?, buffer()?], turn: 0, _step: step })
     }
 
     /// The buffer of the next step.

@@ -6,7 +6,7 @@
 #include "abi.h"
 
 const u32 BATCH = 4;
-const u32 IN_FLIGHT = 4;
+const u32 IN_FLIGHT = 8;
 
 template <class Record> __device__ Record from_lane(const Record& mine, u32 lane) {
     Record other;

@@ -116,7 +116,8 @@ impl Queue {
     pub fn mapped(&self, words: usize) -> Result<Mapped, CudaError> {
         self.context.bind_to_thread()?;
         // SAFETY: the memory is owned by the value returned and filled before anything reads it.
-        let host = unsafe { result::malloc_host(words * 4, sys::CU_MEMHOSTALLOC_DEVICEMAP) }?;
+        let host =
+            unsafe { result::malloc_host(words.max(4) * 4, sys::CU_MEMHOSTALLOC_DEVICEMAP) }?;
         let mut mapped =
             Mapped { host: host.cast(), address: 0, words, context: self.context.clone() };
         // SAFETY: `host` was just allocated with `DEVICEMAP`.

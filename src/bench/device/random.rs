@@ -204,8 +204,9 @@ impl Tags {
             let row = &self.prefixes[table as usize];
             let mut expected = row[range.start as usize..range.end as usize].to_vec();
             if rng.below(4) == 0 {
+                // Prefixes chain: a wrong token makes all after it wrong.
                 let wrong = rng.below(expected.len() as u64) as usize;
-                expected[wrong] ^= 1;
+                expected[wrong..].iter_mut().for_each(|prefix| *prefix ^= 1);
             }
             if rng.below(8) == 0 {
                 let end = ROW_PAGES * self.page_tokens + 2;
