@@ -2,8 +2,8 @@
 //!
 //! `cargo bench --bench icount` counts, `-- --check` holds the counts to `icount.toml`. The program
 //! runs itself under callgrind, each case with few steps and with many: set-up is in both, so the
-//! difference is that of the steps alone, the harness's own draws (some 15 instructions a row)
-//! included. The same build counts the same to the instruction.
+//! difference is that of the steps alone, with some 70 instructions a row for the harness's own
+//! draws. The same build counts the same to the instruction.
 
 use paceline::PublishPolicy;
 use paceline::bench::StepBench;
@@ -25,11 +25,17 @@ struct Limits {
     max_seq_len_spread: f64,
 }
 
-/// A case: its name, its set-up, and the case whose figure it must be near, with the spread.
+/// What is counted.
 struct Case {
     name: &'static str,
     bench: StepBench,
-    near: Option<(&'static str, fn(&Limits) -> f64)>,
+    near: Option<Near>,
+}
+
+/// The case whose figure a case must be near, and how near.
+struct Near {
+    other: &'static str,
+    spread: fn(&Limits) -> f64,
 }
 
 /// Valgrind offers no SHA instructions, so hashing would be most of every figure: nothing is
@@ -42,18 +48,18 @@ fn cases() -> Vec<Case> {
         ..StepBench::default()
     };
     let case = |name, near, bench| Case { name, bench, near };
-    let spread = |limits: &Limits| limits.spread;
-    let max_seq_len_spread = |limits: &Limits| limits.max_seq_len_spread;
+    let near = |other| Some(Near { other, spread: |limits| limits.spread });
+    let nearer = |other| Some(Near { other, spread: |limits| limits.max_seq_len_spread });
     let long = StepBench { context_tokens: 128 << 10, ..base.clone() };
     let large = StepBench { pool_pages: Some(10 * base.full_pages()), ..base.clone() };
     let at_most = |tokens| StepBench { max_seq_len: Some(tokens), ..base.clone() };
     let publishing = StepBench { publish: PublishPolicy::AllReusable, ..base.clone() };
     vec![
         case("64 requests at 8K", None, base.clone()),
-        case("at 128K", Some(("64 requests at 8K", spread)), long),
-        case("10x the pages", Some(("64 requests at 8K", spread)), large),
-        case("max_seq_len 32K", Some(("64 requests at 8K", max_seq_len_spread)), at_most(32 << 10)),
-        case("max_seq_len 1M", Some(("max_seq_len 32K", max_seq_len_spread)), at_most(1 << 20)),
+        case("at 128K", near("64 requests at 8K"), long),
+        case("10x the pages", near("64 requests at 8K"), large),
+        case("max_seq_len 32K", nearer("64 requests at 8K"), at_most(32 << 10)),
+        case("max_seq_len 1M", nearer("max_seq_len 32K"), at_most(1 << 20)),
         case("publishing", None, publishing),
     ]
 }
@@ -89,9 +95,10 @@ fn report(is_check: bool) -> ExitCode {
     println!("instructions of a request and step");
     for (index, case) in cases().iter().enumerate() {
         let figure = count(index, case.bench.requests);
-        let near = case.near.map(|(name, spread)| {
-            let (_, other) = figures.iter().find(|(n, _)| *n == name).expect("counted before");
-            (name, figure / other - 1.0, spread(&limits))
+        let near = case.near.as_ref().map(|near| {
+            let other = figures.iter().find(|(name, _)| *name == near.other);
+            let (name, other) = other.expect("counted before");
+            (*name, figure / other - 1.0, (near.spread)(&limits))
         });
         match near {
             None => println!("{:<20} {figure:8.1}", case.name),
