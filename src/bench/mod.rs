@@ -9,8 +9,8 @@ mod step;
 pub use device::{
     CheckReport, CopyReport, DeviceBench, DeviceBenchError, DeviceReport, StepCost, TablesReport,
 };
-pub use prefix::{PrefixBench, PrefixReport};
-pub use step::{StepBench, StepReport};
+pub use prefix::{PrefixBench, PrefixReport, PrefixRounds};
+pub use step::{SteadyDecode, StepBench, StepReport};
 
 use crate::{BufferSpec, Config, Drafter, DrafterKind, GroupSpec, LayerSpec, Owner};
 

@@ -1,6 +1,6 @@
 //! The prefix index: hashing, inserting, matching, claiming and evicting one long prompt.
 
-use crate::{Config, Core, NewRequest, Outcome};
+use crate::{Config, ConfigError, Core, NewRequest, Outcome};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -31,23 +31,25 @@ impl PrefixBench {
     ///
     /// # Errors
     /// When the numbers make no valid configuration.
-    pub fn run(&self) -> Result<PrefixReport, crate::ConfigError> {
-        let mut run = Run { core: Core::new(&self.config())?, bench: *self, next: 0 };
+    pub fn run(&self) -> Result<PrefixReport, ConfigError> {
+        let mut run = self.start()?;
         let (mut insert, mut claim, mut evict) = (vec![], vec![], vec![]);
-        // The pool holds two prompts: the third and every later one evicts.
-        for round in 0..self.rounds + 2 {
-            let prompt = run.prompt(round);
-            let hash = run.submit(prompt.clone());
-            let planned = run.step();
-            if round >= 2 {
+        for round in 0..self.rounds + PrefixRounds::IN_POOL {
+            let prompt = run.prompt();
+            let copy = run.copy(&prompt);
+            let hashed = timed(|| run.submit(prompt));
+            let planned = timed(|| run.step());
+            if round >= PrefixRounds::IN_POOL {
                 evict.push(planned);
             }
             run.answer();
-            insert.push(hash + run.step());
+            insert.push(hashed + timed(|| run.step()));
             run.answer();
             run.end();
-            let hash = run.submit(prompt);
-            claim.push(hash + run.step());
+            claim.push(timed(|| {
+                run.submit(copy);
+                run.step();
+            }));
             run.answer();
             run.end();
         }
@@ -61,9 +63,18 @@ impl PrefixBench {
         })
     }
 
+    /// A core that holds two prompts.
+    ///
+    /// # Errors
+    /// When the numbers make no valid configuration.
+    pub fn start(&self) -> Result<PrefixRounds, ConfigError> {
+        let core = Core::new(&self.config())?;
+        Ok(PrefixRounds { core, context_tokens: self.context_tokens, prompts: 0, submitted: 0 })
+    }
+
     fn config(&self) -> Config {
         let row_pages = (self.context_tokens + 64).div_ceil(self.page_tokens) + 2;
-        let pages = 2 * row_pages;
+        let pages = PrefixRounds::IN_POOL * row_pages;
         Config {
             page_tokens: self.page_tokens,
             max_batch: 2,
@@ -76,37 +87,57 @@ impl PrefixBench {
     }
 }
 
-struct Run {
+/// A core that computes one prompt at a time, step by step.
+pub struct PrefixRounds {
     core: Core,
-    bench: PrefixBench,
-    next: u64,
+    context_tokens: u32,
+    prompts: u32,
+    submitted: u64,
 }
 
-impl Run {
-    /// A prompt no other round has, with room for the output.
-    fn prompt(&self, round: u32) -> Vec<u32> {
-        let mut prompt = Vec::with_capacity(self.bench.context_tokens as usize + 64);
-        prompt.extend((0..self.bench.context_tokens).map(|token| token ^ round << 24));
+impl PrefixRounds {
+    /// Prompts the pool holds: every later one evicts.
+    pub const IN_POOL: u32 = 2;
+
+    /// A prompt that differs from the last 255.
+    pub fn prompt(&mut self) -> Vec<u32> {
+        let mut prompt = self.copy(&[]);
+        prompt.extend((0..self.context_tokens).map(|token| token ^ self.prompts << 24));
+        self.prompts += 1;
         prompt
     }
 
-    fn submit(&mut self, mut prompt: Vec<u32>) -> Duration {
-        prompt.reserve(64);
-        self.next += 1;
-        let request = NewRequest::new(self.next, prompt, 32);
-        let inbox = self.core.inbox();
-        let start = Instant::now();
-        inbox.submit(request).expect("the pool holds a prompt");
-        start.elapsed()
+    /// The same prompt, with room for the output.
+    #[must_use]
+    pub fn copy(&self, prompt: &[u32]) -> Vec<u32> {
+        let mut copy = Vec::with_capacity(self.context_tokens as usize + 64);
+        copy.extend_from_slice(prompt);
+        copy
     }
 
-    fn step(&mut self) -> Duration {
-        let start = Instant::now();
+    /// Hashes and submits a prompt.
+    ///
+    /// # Panics
+    /// When it is longer than the others.
+    pub fn submit(&mut self, prompt: Vec<u32>) {
+        self.submitted += 1;
+        let request = NewRequest::new(self.submitted, prompt, 32);
+        self.core.inbox().submit(request).expect("the pool holds a prompt");
+    }
+
+    /// Plans a step. The first of a request matches, claims and takes pages, the second publishes.
+    ///
+    /// # Panics
+    /// When the step before has no answer.
+    pub fn step(&mut self) {
         self.core.step().expect("no step is in flight");
-        start.elapsed()
     }
 
-    fn answer(&mut self) {
+    /// Answers the planned step.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn answer(&mut self) {
         let plan = self.core.plan();
         let mut outcome = Outcome::default();
         outcome.begin(plan.step());
@@ -117,8 +148,11 @@ impl Run {
     }
 
     /// Takes the request off its row; what it published stays cached.
-    fn end(&mut self) {
-        self.core.inbox().cancel(self.next).expect("the inbox has room");
+    ///
+    /// # Panics
+    /// When a step is not answered.
+    pub fn end(&mut self) {
+        self.core.inbox().cancel(self.submitted).expect("the inbox has room");
         while !self.core.is_idle() {
             self.core.step().expect("no step is in flight");
             if !self.core.plan().rows().is_empty() {
@@ -126,6 +160,12 @@ impl Run {
             }
         }
     }
+}
+
+fn timed(work: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    work();
+    start.elapsed()
 }
 
 fn median(mut times: Vec<Duration>) -> f64 {

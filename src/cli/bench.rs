@@ -122,6 +122,7 @@ impl Step {
             max_seq_len: self.max_seq_len,
             overlap_depth: self.overlap,
             steps: self.steps,
+            ..StepBench::default()
         };
         let report = bench.run(|| crate::ALLOCATOR.stats().allocations as u64)?;
         if self.json {
