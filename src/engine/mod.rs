@@ -4,6 +4,8 @@
 //! length. A row with `FLAG_BOUND` starts afresh.
 
 mod forced;
+#[cfg(feature = "pair")]
+pub mod pair;
 
 pub use forced::{Accept, Forced, StepTime};
 
