@@ -2,12 +2,12 @@
 
 mod pair_files;
 
-use pair_files::{PAIR, file};
 use paceline::engine::pair::Sampling;
 use paceline::engine::pair::prompts::{EvalPrompt, eval_prompts};
 use paceline::engine::pair::testing::arms::Arm;
 use paceline::engine::pair::testing::reference::{Reference, Request, Session};
 use paceline::engine::pair::verify::Rule;
+use pair_files::{PAIR, file};
 
 const NEW_TOKENS: usize = 128;
 /// `acceptance.json` ran prompts four at a time; its stale rows come from the neighbour.

@@ -2,7 +2,6 @@
 
 mod pair_files;
 
-use pair_files::{CASES, PAIR, assert_near};
 use paceline::engine::pair::sample::likeliest;
 use paceline::engine::pair::testing::arms::Arm;
 use paceline::engine::pair::testing::golden::GoldenCase;
@@ -13,6 +12,7 @@ use paceline::engine::pair::{
     Buffer, ContextRow, DraftOutput, DraftRow, Kind, KvPages, Logits, Owner, Sampling,
     TargetOutput, TargetRow, Workers, Workspace,
 };
+use pair_files::{CASES, PAIR, assert_near};
 
 /// Everything a prompt and its text leave behind.
 struct Run {

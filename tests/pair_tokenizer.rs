@@ -2,9 +2,9 @@
 
 mod pair_files;
 
-use pair_files::{PAIR, file};
 use paceline::engine::pair::prompts::eval_prompts;
 use paceline::engine::pair::tokenizer::{StreamDecoder, Tokenizer};
+use pair_files::{PAIR, file};
 
 /// Ids below are specials and never come out of text.
 const FIRST_PIECE: u32 = 8;
