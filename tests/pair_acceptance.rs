@@ -1,5 +1,7 @@
 //! Acceptance lengths of `acceptance.json`, counted as it counts them.
 
+#![cfg(feature = "pair")]
+
 mod pair_files;
 
 use paceline::engine::pair::Sampling;

@@ -1,5 +1,7 @@
 //! The numbers of `golden.json`, through pages of several sizes, chunkings and batch mixes.
 
+#![cfg(feature = "pair")]
+
 mod pair_files;
 
 use paceline::engine::pair::sample::likeliest;

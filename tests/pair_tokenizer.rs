@@ -1,5 +1,7 @@
 //! The shipped tokenizer on the text of the evaluation prompts.
 
+#![cfg(feature = "pair")]
+
 mod pair_files;
 
 use paceline::engine::pair::prompts::eval_prompts;

@@ -7,15 +7,14 @@ use std::sync::LazyLock;
 use paceline::engine::pair::Pair;
 use paceline::engine::pair::testing::golden::{GoldenCase, golden_cases};
 
-pub static PAIR: LazyLock<Pair> =
-    LazyLock::new(|| Pair::from_folder(&folder()).expect("the pair loads"));
+pub static PAIR: LazyLock<Pair> = LazyLock::new(|| Pair::embedded().expect("the pair loads"));
 
 pub static CASES: LazyLock<Vec<GoldenCase>> =
     LazyLock::new(|| golden_cases(&file("golden.json")).expect("golden.json loads"));
 
 /// Folder of the pair.
 pub fn folder() -> PathBuf {
-    std::env::var_os("PAIR_DIR").map_or_else(|| "/work/shared/pair".into(), PathBuf::from)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/pair")
 }
 
 /// A file of the pair.
