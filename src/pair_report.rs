@@ -31,7 +31,7 @@ pub struct PromptGroup {
     pub prompts: usize,
     /// Mean tokens a step, counted as `acceptance.json` counts.
     pub acceptance: f64,
-    /// What `acceptance.json` says of all prompts of the group, where it says something.
+    /// What `acceptance.json` says of the group, when all its prompts were served.
     pub recorded: Option<f64>,
     /// Whether their texts are those of plain decoding; none when that was not asked for.
     pub lossless: Option<bool>,
@@ -51,12 +51,13 @@ pub struct PairServed<'a> {
 }
 
 impl PairReport {
-    /// The figures of a run; `recorded` looks up what is known of a group, such as `ladder/1024`.
+    /// The figures of a run; `recorded` looks up what is known of a group, such as `ladder/1024`,
+    /// and of how many prompts.
     #[must_use]
     pub fn new(
         config: &PairConfig,
         run: PairServed<'_>,
-        recorded: impl Fn(&str) -> Option<f64>,
+        recorded: impl Fn(&str) -> Option<(f64, usize)>,
     ) -> Self {
         let mut steps: Vec<Vec<DecodeStep>> = vec![Vec::new(); run.prompts.len()];
         for step in run.steps {
@@ -64,51 +65,51 @@ impl PairReport {
                 steps.push(*step);
             }
         }
-        let mut groups: Vec<(PromptGroup, Acceptance)> = Vec::new();
+        let is_alike = |a: &EvalPrompt, b: &EvalPrompt| (&a.kind, a.length) == (&b.kind, b.length);
         let accounts = &run.served.accounts;
-        for (index, (prompt, account)) in run.prompts.iter().zip(accounts).enumerate() {
-            let block = config.block as u32;
-            let tokens = account.prompt_tokens;
-            let steps = std::mem::take(&mut steps[index]);
-            let count = Acceptance::of(steps, tokens, &account.text, block, config.specials);
-            let is_new = groups.last().is_none_or(|(group, _)| {
-                (&group.kind, group.length) != (&prompt.kind, prompt.length)
-            });
-            if is_new {
-                let name = format!("{}/{}", prompt.kind, prompt.length);
-                groups.push((
-                    PromptGroup {
-                        kind: prompt.kind.clone(),
-                        length: prompt.length,
-                        prompts: 0,
-                        acceptance: 0.0,
-                        recorded: recorded(&name),
-                        lossless: run.plain.map(|_| true),
-                    },
-                    Acceptance::default(),
-                ));
+        let mut groups = Vec::new();
+        let mut first = 0;
+        for prompts in run.prompts.chunk_by(is_alike) {
+            let requests = first..first + prompts.len();
+            first = requests.end;
+            let mut sum = Acceptance::default();
+            for (account, steps) in accounts[requests.clone()].iter().zip(&steps[requests.clone()])
+            {
+                let (steps, block) = (steps.iter().copied(), config.block as u32);
+                let (prompt, text) = (account.prompt_tokens, &account.text);
+                sum.add(Acceptance::of(steps, prompt, text, block, config.specials));
             }
-            let Some((group, sum)) = groups.last_mut() else { continue };
-            group.prompts += 1;
-            sum.add(count);
-            group.acceptance = sum.length();
-            let is_same = run.plain.map(|plain| plain.accounts[index].text == account.text);
-            group.lossless = group.lossless.zip(is_same).map(|(all, this)| all && this);
+            let (kind, length) = (prompts[0].kind.clone(), prompts[0].length);
+            let known = recorded(&format!("{kind}/{length}"));
+            groups.push(PromptGroup {
+                kind,
+                length,
+                prompts: prompts.len(),
+                acceptance: sum.length(),
+                recorded: known.filter(|(_, of)| *of == prompts.len()).map(|(length, _)| length),
+                lossless: run.plain.map(|plain| {
+                    let texts = |served: &Served| {
+                        let accounts = served.accounts[requests.clone()].iter();
+                        accounts.map(|account| account.text.clone()).collect::<Vec<_>>()
+                    };
+                    texts(plain) == texts(run.served)
+                }),
+            });
         }
-        let prompts: Vec<PromptGroup> = groups.into_iter().map(|(group, _)| group).collect();
         let emitted: u64 = accounts.iter().map(|account| u64::from(account.output_tokens)).sum();
         Self {
             tokens_per_s: emitted as f64 * 1e9 / run.served.wall.total_ns.max(1) as f64,
             decode_tokens_per_s: run.served.wall.decode_tokens_per_s(),
-            lossless: run.plain.map(|_| prompts.iter().all(|group| group.lossless == Some(true))),
-            prompts,
+            lossless: run.plain.map(|_| groups.iter().all(|group| group.lossless == Some(true))),
+            prompts: groups,
         }
     }
 }
 
-/// What `acceptance.json` says of greedy decoding for a group such as `ladder/1024`.
+/// What `acceptance.json` says of greedy decoding for a group such as `ladder/1024`, and the prompts
+/// it says it of.
 #[must_use]
-pub fn recorded_acceptance(group: &str, draft_rows: DraftRows) -> Option<f64> {
+pub fn recorded_acceptance(group: &str, draft_rows: DraftRows) -> Option<(f64, usize)> {
     let json = include_bytes!("../tests/data/pair/acceptance.json");
     let all: serde_json::Value = serde_json::from_slice(json).ok()?;
     let arm = match draft_rows {
@@ -118,7 +119,8 @@ pub fn recorded_acceptance(group: &str, draft_rows: DraftRows) -> Option<f64> {
         DraftRows::Stale => "stale".to_owned(),
         DraftRows::Newest(tokens) => format!("newest_{tokens}"),
     };
-    all["greedy"]["by_group"][group][&arm].as_f64()
+    let group = &all["greedy"]["by_group"][group];
+    Some((group[&arm].as_f64()?, group["_text"]["prompts"].as_u64()? as usize))
 }
 
 /// `yes`, `no`, or a dash when it was not asked for.
