@@ -68,15 +68,17 @@ fn without_the_claim_cap_acceptance_drops() {
     check_drop(Fault::Uncapped, &[cut(&rewrites, 1000, 400), rewrites]);
 }
 
-/// A claim ends in the last position of a page; the page in front is published half unwritten and
-/// another request's window reads it.
+/// A claim ends near the end of a page, so far from the prompt's end that nothing is cut. That page
+/// is half written and in the window at the prompt's end; published, it completes a window of
+/// another request.
 #[test]
 fn without_the_commit_gate_acceptance_drops() {
     let page = PAGE as usize;
-    // The claim of the second wave ends at 9 pages - 1; the window of the third reads from page 8.
-    let rewrites = rewrites(10 * page + 4 - 1024);
-    let first = cut(&rewrites, 9 * page - 1, 400);
-    let second = cut(&rewrites, 10 * page, 9 * page - 1 + 255 - 10 * page);
+    let (claim, end) = (9 * page - 4, 10 * page);
+    let rewrites = rewrites(end + 4 - 1024);
+    let first = cut(&rewrites, claim, 400);
+    // One more than the window, or the claim would be cut for the branch.
+    let second = cut(&rewrites, end, claim + 257 - end);
     check_drop(Fault::OpenGate, &[first, second, rewrites]);
 }
 
