@@ -10,12 +10,13 @@ use paceline::engine::pair::verify::Rule;
 use paceline::engine::pair_engine::{DraftRows, PairOptions};
 use paceline::{Config, PublishPolicy};
 use pair_serving::{NEW_TOKENS, PAIR, plain_texts, prompts, serve};
+use std::slice::from_ref;
 use std::sync::LazyLock;
 
 /// Two ladders, then two rewrites.
 static PROMPTS: LazyLock<Vec<Vec<u32>>> =
     LazyLock::new(|| [prompts("ladder", 1024, 2), prompts("rewrite", 1024, 2)].concat());
-static PLAIN: LazyLock<Vec<Vec<u32>>> = LazyLock::new(|| plain_texts(&[PROMPTS.clone()]));
+static PLAIN: LazyLock<Vec<Vec<u32>>> = LazyLock::new(|| plain_texts(from_ref(&PROMPTS)));
 
 fn arm(draft_rows: DraftRows) -> PairOptions {
     PairOptions { draft_rows, ..PairOptions::default() }
@@ -53,7 +54,7 @@ fn every_step_accepts_what_a_loop_without_a_scheduler_accepts() {
         ("zeros", DraftRows::Zeros, Arm::Zeros),
     ] {
         let expected = reference_steps(reference);
-        let serving = serve(&config(32, 512, 0, 4), arm(draft_rows), &[PROMPTS.clone()]);
+        let serving = serve(&config(32, 512, 0, 4), arm(draft_rows), from_ref(&PROMPTS));
         assert_eq!(serving.texts, *PLAIN, "{arm_name}");
         for (found, expected) in serving.steps.iter().zip(expected) {
             let found = found.iter().map(|step| (step.anchor as usize, step.emitted as usize));
@@ -76,17 +77,17 @@ fn pages_chunks_overlap_and_batches_change_neither_text_nor_acceptance() {
         (16, 61, 1, 2, DraftRows::Empty),
     ] {
         let config = config(page, chunk, overlap, batch);
-        let serving = serve(&config, arm(draft_rows), &[PROMPTS.clone()]);
+        let serving = serve(&config, arm(draft_rows), from_ref(&PROMPTS));
         assert_eq!(serving.texts, *PLAIN, "{config:?} {draft_rows:?}");
         let found = [serving.acceptance(0..2), serving.acceptance(2..4)];
         println!("{page} {chunk} {overlap} {batch} {draft_rows:?}: {found:.3?}");
         if draft_rows == DraftRows::Unified { full.push(found) } else { empty.push(found) }
     }
-    // What the recorded loop counts on these four prompts.
+    // What a loop without a scheduler counts on these four prompts.
     for (found, recorded) in [(full, [3.935, 5.283]), (empty, [2.894, 1.518])] {
         for found in found {
             let off = found.iter().zip(recorded).map(|(f, r)| (f / r - 1.0).abs());
-            assert!(off.fold(0.0, f64::max) < 0.02, "{found:?}, recorded {recorded:?}");
+            assert!(off.fold(0.0, f64::max) < 0.02, "{found:?}, expected {recorded:?}");
         }
     }
 }
@@ -97,7 +98,7 @@ fn the_same_prompts_again_and_branches_of_them_accept_as_the_first_time() {
     // Rewrites whose passage was read before by a request that went another way.
     let rewrites = prompts("rewrite", 1024, 2);
     let detours = rewrites.iter().map(|p| [&p[..1000], &PROMPTS[0][..300]].concat()).collect();
-    let cold = serve(&config(32, 1024, 0, 16), arm(DraftRows::Unified), &[rewrites.clone()]);
+    let cold = serve(&config(32, 1024, 0, 16), arm(DraftRows::Unified), from_ref(&rewrites));
     for (page, overlap) in [(32, 0), (128, 1)] {
         let config = config(page, 1024, overlap, 16);
         let waves = [PROMPTS.clone(), again.clone()];
@@ -134,7 +135,7 @@ fn preempted_requests_say_the_same_in_every_arm() {
         [(0, DraftRows::Unified), (1, DraftRows::Stale), (1, DraftRows::Newest(64))]
     {
         config.overlap_depth = overlap;
-        let serving = serve(&config, arm(draft_rows), &[PROMPTS.clone()]);
+        let serving = serve(&config, arm(draft_rows), from_ref(&PROMPTS));
         assert!(serving.preemptions > 0, "{draft_rows:?}: nothing was preempted");
         assert_eq!(serving.texts, *PLAIN, "{draft_rows:?}");
     }
