@@ -191,6 +191,20 @@ impl HostDevice {
         Err(AccessError { row, group, position, what: "writes", why })
     }
 
+    /// The slot that backs `position`, or why there is nothing to read.
+    ///
+    /// # Errors
+    /// See [`AccessError`].
+    pub fn slot_to_read(&self, group: u32, row: u32, position: u32) -> Result<u32, AccessError> {
+        match self.slot(group, row, position) {
+            Some(slot) if slot != GUARD_SLOT => Ok(slot),
+            _ => {
+                let why = "no page backs it".to_owned();
+                Err(AccessError { row, group, position, what: "reads", why })
+            }
+        }
+    }
+
     fn slot(&self, group: u32, row: u32, position: u32) -> Option<u32> {
         self.table_row(group, row).get((position / self.page_tokens) as usize).copied()
     }

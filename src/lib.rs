@@ -39,6 +39,8 @@ mod builder;
 pub mod capacity;
 mod core;
 pub mod engine;
+#[cfg(feature = "pair")]
+pub mod pair_report;
 pub mod record;
 pub mod report;
 pub mod run;

@@ -10,6 +10,7 @@ use crate::{
     Core, DraftWindow, Event, FinishReason, NewRequest, Outcome, OutcomeError, StepError,
     SubmitError, Verifier,
 };
+use paceline_kernels::{FLAG_PREFILL, RowMeta};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io::Write;
@@ -25,6 +26,16 @@ pub struct Options {
     pub vocabulary: u32,
     /// Steps between two audits of all invariants, when verifying.
     pub audit_every: u64,
+    /// Whether accounts keep the generated tokens.
+    pub keep_texts: bool,
+}
+
+impl Options {
+    /// Follows the arrivals, keeps no texts.
+    #[must_use]
+    pub fn new(vocabulary: u32) -> Self {
+        Self { concurrency: None, vocabulary, audit_every: 64, keep_texts: false }
+    }
 }
 
 /// A run that cannot go on.
@@ -64,6 +75,8 @@ pub struct Account {
     pub computed_tokens: u64,
     /// Tokens generated.
     pub output_tokens: u32,
+    /// The tokens themselves, when they are kept.
+    pub text: Vec<u32>,
     /// Decode rows it had, and tokens those emitted.
     pub decode: (u64, u64),
     /// Leading tokens the prefix index knew at its first admission.
@@ -101,8 +114,37 @@ pub struct Served {
     pub host_ns: Vec<u64>,
     /// Engine time at the end.
     pub engine_ns: u64,
+    /// Time the engine really took.
+    pub wall: EngineWall,
     /// Digest of all plans.
     pub digest: u128,
+}
+
+/// Time the engine really took, which decides nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EngineWall {
+    /// Of all steps.
+    pub total_ns: u64,
+    /// Of steps that computed no prompt.
+    pub decode_ns: u64,
+    /// Tokens those emitted.
+    pub decode_tokens: u64,
+}
+
+impl EngineWall {
+    fn add(&mut self, rows: &[RowMeta], outcome: &Outcome, wall_ns: u64) {
+        self.total_ns += wall_ns;
+        if !rows.iter().any(|row| row.has(FLAG_PREFILL)) {
+            self.decode_ns += wall_ns;
+            self.decode_tokens += outcome.tokens.len() as u64;
+        }
+    }
+
+    /// Tokens a second, of the steps that computed no prompt.
+    #[must_use]
+    pub fn decode_tokens_per_s(&self) -> f64 {
+        self.decode_tokens as f64 * 1e9 / self.decode_ns.max(1) as f64
+    }
 }
 
 /// A run in progress.
@@ -194,11 +236,10 @@ impl<'a, E: Engine, W: Write> Run<'a, E, W> {
             self.served.digest = self.served.digest.rotate_left(1) ^ digest;
             self.push(|| Record::Step(digest))?;
             self.note_events();
-            let plan = self.core.plan();
-            let has_rows = !plan.rows().is_empty();
+            let has_rows = !self.core.plan().rows().is_empty();
             let mut outcome = Outcome::default();
-            outcome.begin(plan.step());
-            let time_ns = self.engine.run(plan, &mut outcome)?;
+            outcome.begin(self.core.plan().step());
+            let time_ns = self.run_engine(&mut outcome)?;
             self.check(&outcome);
             if has_rows {
                 engine_end_ns = self.now_ns.max(engine_end_ns) + time_ns;
@@ -222,6 +263,19 @@ impl<'a, E: Engine, W: Write> Run<'a, E, W> {
         }
         self.served.engine_ns = self.now_ns;
         Ok(self.served)
+    }
+
+    fn run_engine(&mut self, outcome: &mut Outcome) -> Result<u64, RunError> {
+        let plan = self.core.plan();
+        if plan.rows().is_empty() {
+            self.engine.skip(plan);
+            return Ok(0);
+        }
+        let wall = Instant::now();
+        let time_ns = self.engine.run(plan, outcome)?;
+        let wall_ns = wall.elapsed().as_nanos() as u64;
+        self.served.wall.add(plan.rows(), outcome, wall_ns);
+        Ok(time_ns)
     }
 
     fn push(&mut self, record: impl FnOnce() -> Record) -> Result<(), RunError> {
@@ -319,6 +373,9 @@ impl<'a, E: Engine, W: Write> Run<'a, E, W> {
             let account = &mut self.served.accounts[output.request as usize];
             account.first_ns.get_or_insert(self.now_ns);
             account.output_tokens += output.tokens.len() as u32;
+            if self.options.keep_texts {
+                account.text.extend_from_slice(output.tokens);
+            }
             let session = self.live[&output.request];
             self.sessions[session].context.extend_from_slice(output.tokens);
         }

@@ -3,6 +3,9 @@
 mod bench;
 mod bench_device;
 mod capacity;
+mod first_run;
+mod pair;
+mod prompt;
 mod replay;
 mod run;
 
@@ -13,8 +16,8 @@ use std::process::ExitCode;
 
 /// A scheduling core for LLM inference servers: target and drafter in one paged KV cache.
 ///
-/// Without a command it serves the built-in agentic workload, follows every page, and says what to
-/// try next.
+/// Without a command it serves prompts on a small real model pair, with its drafter's window,
+/// without it and without a drafter, and says what to try next.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Cli {
@@ -46,7 +49,7 @@ pub fn main() -> ExitCode {
         Some(Command::Replay(replay)) => replay.run(),
         Some(Command::Capacity(capacity)) => capacity.run(),
         Some(Command::Bench(bench)) => bench.run(),
-        None => run::first_run(),
+        None => first_run::first_run(),
     };
     match result {
         Ok(code) => code,

@@ -1,14 +1,18 @@
 //! `paceline run`.
 
-use anyhow::{Context, bail};
+use super::pair::{self, PairArgs};
+use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use paceline::engine::pair::prompts::EvalPrompt;
 use paceline::engine::{Accept, Engine, Forced, StepTime};
+use paceline::pair_report::{PairReport, PairServed};
 use paceline::record::Recorder;
 use paceline::report::{Report, RequestLine};
 use paceline::run::{Options, Run as Serve, Served};
 use paceline::workload::{self, Agentic, Workload};
 use paceline::{Config, Core, Verifier};
+use serde::Serialize;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -20,11 +24,13 @@ use std::process::ExitCode;
   paceline run
   paceline run --workload trace.jsonl --limit 1000 --verify
   paceline run --accept geometric:0.8 --overlap 1 --json
+  paceline run --engine pair --workload ladder,records --lengths 1024 --limit 4 --lossless
+  paceline run --engine pair --prompt 'fn main() {'
   paceline run --concurrency 64 --requests-out requests.jsonl
   paceline run --record run.recording && paceline replay run.recording --check")]
 pub struct Run {
-    /// `agentic` (built in), a Mooncake trace (JSON lines, single rows or multi-turn) or an Azure
-    /// trace (CSV).
+    /// `agentic` (built in), a Mooncake trace (JSON lines, single rows or multi-turn), an Azure
+    /// trace (CSV), or prompts of the pair: a list of ladder, code, records, rewrite.
     #[arg(long, default_value = "agentic")]
     workload: String,
     /// What runs the rows.
@@ -33,10 +39,10 @@ pub struct Run {
     /// Where the launches of each plan run, and with --verify the accesses to every page.
     #[arg(long, value_enum, default_value_t = DeviceKind::Host)]
     device: DeviceKind,
-    /// `m3`, `pair`, or a TOML file.
-    #[arg(long, default_value = "m3")]
-    geometry: String,
-    /// Serve the first N requests only.
+    /// `m3`, `pair`, or a TOML file; default: what the engine serves.
+    #[arg(long)]
+    geometry: Option<String>,
+    /// Serve the first N requests only; of the pair's prompts, N of each kind and length.
     #[arg(long)]
     limit: Option<usize>,
     /// Keep N requests in flight instead of following the arrivals.
@@ -87,12 +93,32 @@ pub struct Run {
     /// Print one JSON line instead of the table.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    pair: PairArgs,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum EngineKind {
     /// Accepts as told and keeps virtual time.
     Forced,
+    /// A small real target and drafter on the CPU.
+    Pair,
+}
+
+/// What a run leaves.
+struct Done {
+    report: Report,
+    served: Served,
+    found: Vec<String>,
+    pair: Option<PairReport>,
+}
+
+#[derive(Serialize)]
+struct JsonLine<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pair: Option<&'a PairReport>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -106,25 +132,16 @@ enum DeviceKind {
 /// Token ids of the forced engine are below this.
 const VOCABULARY: u32 = 200_000;
 
-/// What a newcomer sees: the agentic workload, verified.
-pub fn first_run() -> anyhow::Result<ExitCode> {
-    use clap::Parser;
-    let crate::cli::Cli { command } = crate::cli::Cli::parse_from(["paceline", "run", "--verify"]);
-    let Some(crate::cli::Command::Run(run)) = command else { bail!("run is a command") };
-    let code = run.run()?;
-    print!(
-        "\nTry next:\n  paceline run --overlap 1 --accept uniform:1-8 --verify\n  \
-         paceline run --workload YOUR_TRACE.jsonl --verify\n  \
-         paceline run --record run.recording && paceline replay run.recording --check\n  \
-         paceline bench step\n  paceline --help\n"
-    );
-    Ok(code)
-}
-
 impl Run {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let config = self.config()?;
-        let workload = self.load(&config)?;
+        if let Some(text) = &self.pair.prompt {
+            ensure!(self.engine == EngineKind::Pair, "--prompt: takes --engine pair");
+            let options = self.pair.options(config.seed, self.time());
+            super::prompt::stream(&config, options, text, self.pair.new_tokens)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let (workload, prompts) = self.load(&config)?;
         for row in &workload.skipped_rows {
             eprintln!("skipped {row}");
         }
@@ -132,26 +149,34 @@ impl Run {
             Some(path) => Some(recorder(path, &config)?),
             None => None,
         };
-        let (report, served, found) = self.serve(&config, &workload, recorder.as_mut())?;
+        let done = self.serve(&config, &workload, &prompts, recorder.as_mut())?;
         if let Some(recorder) = recorder {
             recorder.finish().context("recording")?;
         }
         if let Some(path) = &self.requests_out {
-            write_requests(path, &served).with_context(|| path.display().to_string())?;
+            write_requests(path, &done.served).with_context(|| path.display().to_string())?;
         }
         if self.json {
-            println!("{}", serde_json::to_string(&report)?);
+            let line = JsonLine { report: &done.report, pair: done.pair.as_ref() };
+            println!("{}", serde_json::to_string(&line)?);
         } else {
-            println!("{} on {}, forced engine", workload.name, config.name);
-            print!("{report}");
+            let engine = self.engine.to_possible_value();
+            let engine = engine.as_ref().map_or("", |engine| engine.get_name());
+            println!("{} on {}, {engine} engine", workload.name, config.name);
+            print!("{}", done.report);
+            done.pair.iter().for_each(|pair| print!("{pair}"));
         }
-        if found.is_empty() {
-            return Ok(ExitCode::SUCCESS);
+        let is_lossless = done.pair.as_ref().is_none_or(|pair| pair.lossless != Some(false));
+        if !is_lossless {
+            eprintln!("error: texts differ from those of plain decoding");
         }
-        for violation in &found {
+        if done.found.is_empty() {
+            return Ok(if is_lossless { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        for violation in &done.found {
             eprintln!("violation: {violation}");
         }
-        self.keep_recording(&config, &workload, &report)?;
+        self.keep_recording(&config, &workload, &prompts, &done.report)?;
         Ok(ExitCode::FAILURE)
     }
 
@@ -160,6 +185,7 @@ impl Run {
         &self,
         config: &Config,
         workload: &Workload,
+        prompts: &[EvalPrompt],
         report: &Report,
     ) -> anyhow::Result<()> {
         let path = match &self.record {
@@ -168,7 +194,7 @@ impl Run {
                 let path =
                     PathBuf::from(format!("violation-{}.recording", &report.plan_digest[..8]));
                 let mut recorder = recorder(&path, config)?;
-                self.serve(config, workload, Some(&mut recorder))?;
+                self.serve(config, workload, prompts, Some(&mut recorder))?;
                 recorder.finish().context("recording")?;
                 path
             }
@@ -177,46 +203,83 @@ impl Run {
         Ok(())
     }
 
+    fn time(&self) -> StepTime {
+        StepTime {
+            base_ns: self.step_base_us * 1000,
+            prefill_token_ns: self.prefill_token_ns,
+            decode_row_ns: self.decode_row_ns,
+        }
+    }
+
     fn serve(
         &self,
         config: &Config,
         workload: &Workload,
+        prompts: &[EvalPrompt],
         recorder: Option<&mut Recorder<BufWriter<File>>>,
-    ) -> anyhow::Result<(Report, Served, Vec<String>)> {
-        let mut core = Core::new(config)?;
-        let time = StepTime {
-            base_ns: self.step_base_us * 1000,
-            prefill_token_ns: self.prefill_token_ns,
-            decode_row_ns: self.decode_row_ns,
-        };
-        let mut engine = Forced::new(self.accept, time, config.seed, VOCABULARY, config.max_batch);
-        let verifier = self.verify.then(|| Verifier::new(core.geometry().clone()));
-        match self.device {
-            DeviceKind::Host => self.drive(&mut core, &mut engine, verifier, workload, recorder),
-            #[cfg(feature = "cuda")]
-            DeviceKind::Cuda => {
-                let verifier = verifier.map(Verifier::on_cuda).transpose()?;
-                let mut engine = paceline::engine::OnCuda::new(engine, core.geometry())?;
-                let mut done = self.drive(&mut core, &mut engine, verifier, workload, recorder)?;
-                done.0.device = Some(engine.cost(done.0.host_ns_per_step_p50));
-                Ok(done)
-            }
-            #[cfg(not(feature = "cuda"))]
-            DeviceKind::Cuda => bail!("no CUDA: this binary was built without the feature `cuda`"),
+    ) -> anyhow::Result<Done> {
+        if self.engine == EngineKind::Forced {
+            let time = self.time();
+            let mut engine =
+                Forced::new(self.accept, time, config.seed, VOCABULARY, config.max_batch);
+            let options = Options { concurrency: self.concurrency, ..Options::new(VOCABULARY) };
+            return match self.device {
+                DeviceKind::Host => self.serve_on(&mut engine, config, workload, options, recorder),
+                #[cfg(feature = "cuda")]
+                DeviceKind::Cuda => {
+                    let geometry = paceline::Geometry::new(config)?;
+                    let mut engine = paceline::engine::OnCuda::new(engine, &geometry)?;
+                    let mut done =
+                        self.serve_on(&mut engine, config, workload, options, recorder)?;
+                    done.report.device = Some(engine.cost(done.report.host_ns_per_step_p50));
+                    Ok(done)
+                }
+                #[cfg(not(feature = "cuda"))]
+                DeviceKind::Cuda => {
+                    anyhow::bail!("no CUDA: this binary was built without the feature `cuda`")
+                }
+            };
         }
+        let model = pair::load()?;
+        let engine_options = self.pair.options(config.seed, self.time());
+        let mut engine = pair::engine(&model, config, engine_options)?;
+        let options = Options {
+            concurrency: self.concurrency,
+            keep_texts: true,
+            ..Options::new(pair::VOCABULARY)
+        };
+        let mut done = self.serve_on(&mut engine, config, workload, options, recorder)?;
+        let plain = match self.pair.lossless {
+            true => Some(pair::serve_plain(&model, config, workload, engine_options)?),
+            false => None,
+        };
+        let steps = engine.take_steps();
+        let run =
+            PairServed { prompts, served: &done.served, steps: &steps, plain: plain.as_ref() };
+        done.pair = Some(self.pair.report(&model, run));
+        Ok(done)
     }
 
-    fn drive(
+    fn verifier(&self, core: &Core) -> anyhow::Result<Option<Verifier>> {
+        let verifier = self.verify.then(|| Verifier::new(core.geometry().clone()));
+        #[cfg(feature = "cuda")]
+        if self.device == DeviceKind::Cuda {
+            return Ok(verifier.map(Verifier::on_cuda).transpose()?);
+        }
+        Ok(verifier)
+    }
+
+    fn serve_on<E: Engine>(
         &self,
-        core: &mut Core,
-        engine: &mut impl Engine,
-        mut verifier: Option<Verifier>,
+        engine: &mut E,
+        config: &Config,
         workload: &Workload,
+        options: Options,
         recorder: Option<&mut Recorder<BufWriter<File>>>,
-    ) -> anyhow::Result<(Report, Served, Vec<String>)> {
-        let options =
-            Options { concurrency: self.concurrency, vocabulary: VOCABULARY, audit_every: 64 };
-        let mut serve = Serve::new(core, engine, workload, options);
+    ) -> anyhow::Result<Done> {
+        let mut core = Core::new(config)?;
+        let mut verifier = self.verifier(&core)?;
+        let mut serve = Serve::new(&mut core, engine, workload, options);
         if let Some(verifier) = &mut verifier {
             serve = serve.verify(verifier);
         }
@@ -232,11 +295,16 @@ impl Run {
         }
         let violations = verifier.as_ref().map(|verifier| verifier.violations().1);
         let found = verifier.map_or(Vec::new(), |verifier| verifier.violations().0.to_vec());
-        Ok((Report::new(&served, core, violations), served, found))
+        let report = Report::new(&served, &mut core, violations);
+        Ok(Done { report, served, found, pair: None })
     }
 
     fn config(&self) -> anyhow::Result<Config> {
-        let mut config = super::read_geometry(&self.geometry)?;
+        let mut config =
+            super::read_geometry(self.geometry.as_deref().unwrap_or(match self.engine {
+                EngineKind::Forced => "m3",
+                EngineKind::Pair => "pair",
+            }))?;
         if let Some(depth) = self.overlap {
             config.overlap_depth = depth;
         }
@@ -258,16 +326,21 @@ impl Run {
         Ok(config)
     }
 
-    fn load(&self, config: &Config) -> anyhow::Result<Workload> {
+    /// The workload, and its prompts when they are the pair's.
+    fn load(&self, config: &Config) -> anyhow::Result<(Workload, Vec<EvalPrompt>)> {
+        if let Some(prompts) = self.pair.prompts(&self.workload, self.limit)? {
+            return Ok((self.pair.workload(&self.workload, &prompts), prompts));
+        }
         let workload = if self.workload == "agentic" {
             Agentic { seed: config.seed, ..Agentic::default() }.generate()
         } else {
             workload::open(&self.workload, self.skip_bad)?
         };
-        Ok(match self.limit {
+        let workload = match self.limit {
             Some(requests) => workload.limit(requests),
             None => workload,
-        })
+        };
+        Ok((workload, Vec::new()))
     }
 }
 

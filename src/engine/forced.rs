@@ -66,6 +66,18 @@ pub struct StepTime {
     pub decode_row_ns: u64,
 }
 
+impl StepTime {
+    /// Time a row adds to a step.
+    #[must_use]
+    pub fn row_ns(&self, row: &RowMeta) -> u64 {
+        if row.has(FLAG_PREFILL) {
+            self.prefill_token_ns * u64::from(row.tokens)
+        } else {
+            self.decode_row_ns
+        }
+    }
+}
+
 impl Default for StepTime {
     fn default() -> Self {
         Self { base_ns: 12_000_000, prefill_token_ns: 40_000, decode_row_ns: 100_000 }
@@ -124,11 +136,7 @@ impl Engine for Forced {
                 self.run_row(row);
             }
             outcome.push_row(&self.emitted);
-            time += if row.has(FLAG_PREFILL) {
-                self.time.prefill_token_ns * u64::from(row.tokens)
-            } else {
-                self.time.decode_row_ns
-            };
+            time += self.time.row_ns(row);
         }
         Ok(time)
     }

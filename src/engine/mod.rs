@@ -6,6 +6,10 @@
 mod forced;
 #[cfg(feature = "cuda")]
 mod on_cuda;
+#[cfg(feature = "pair")]
+pub mod pair;
+#[cfg(feature = "pair")]
+pub mod pair_engine;
 
 pub use forced::{Accept, Forced, StepTime};
 #[cfg(feature = "cuda")]
@@ -21,6 +25,9 @@ pub trait Engine {
     /// # Errors
     /// When the engine cannot go on.
     fn run(&mut self, plan: Plan<'_>, outcome: &mut Outcome) -> Result<u64, EngineError>;
+
+    /// Takes a plan without rows: its launches may still change block tables.
+    fn skip(&mut self, _plan: Plan<'_>) {}
 }
 
 /// An engine that cannot go on.

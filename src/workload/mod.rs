@@ -19,6 +19,8 @@ pub mod agentic;
 mod azure;
 mod detect;
 mod error;
+#[cfg(feature = "pair")]
+pub mod eval;
 mod fields;
 mod mooncake;
 pub mod reuse;

@@ -1,0 +1,183 @@
+//! The pair through the core: acceptance, texts and reuse.
+#![cfg(feature = "pair")]
+
+mod pair_serving;
+
+use paceline::engine::pair::Sampling;
+use paceline::engine::pair::testing::arms::Arm;
+use paceline::engine::pair::testing::reference::{Reference, Request};
+use paceline::engine::pair::verify::Rule;
+use paceline::engine::pair_engine::{DraftRows, PairOptions};
+use paceline::{Config, PublishPolicy};
+use pair_serving::{NEW_TOKENS, PAIR, plain_texts, prompts, serve};
+use std::sync::LazyLock;
+
+/// Two ladders, then two rewrites.
+static PROMPTS: LazyLock<Vec<Vec<u32>>> =
+    LazyLock::new(|| [prompts("ladder", 1024, 2), prompts("rewrite", 1024, 2)].concat());
+static PLAIN: LazyLock<Vec<Vec<u32>>> = LazyLock::new(|| plain_texts(&[PROMPTS.clone()]));
+
+fn arm(draft_rows: DraftRows) -> PairOptions {
+    PairOptions { draft_rows, ..PairOptions::default() }
+}
+
+fn config(page_tokens: u32, chunk_tokens: u32, overlap_depth: u32, max_batch: u32) -> Config {
+    Config { page_tokens, chunk_tokens, overlap_depth, max_batch, ..Config::pair() }
+}
+
+/// Anchor and emitted tokens of each step of a loop without a scheduler.
+fn reference_steps(arm: Arm) -> Vec<Vec<(usize, usize)>> {
+    let request = |prompt| Request {
+        prompt,
+        new_tokens: NEW_TOKENS as usize,
+        arm,
+        speculate: true,
+        rule: Rule::ExactMatch,
+        sampling: Sampling::GREEDY,
+    };
+    let requests: Vec<Request<'_>> = PROMPTS.iter().map(|prompt| request(prompt)).collect();
+    let mut reference = Reference::new(&PAIR, &requests, 32, 512);
+    reference.run();
+    let steps = reference
+        .sessions
+        .iter()
+        .map(|session| session.steps.iter().map(|step| (step.anchor, step.accepted + 1)).collect());
+    steps.collect()
+}
+
+#[test]
+fn every_step_accepts_what_a_loop_without_a_scheduler_accepts() {
+    for (arm_name, draft_rows, reference) in [
+        ("full", DraftRows::Unified, Arm::Full),
+        ("empty", DraftRows::Empty, Arm::Empty),
+        ("newest_64", DraftRows::Newest(64), Arm::Newest(64)),
+        ("zeros", DraftRows::Zeros, Arm::Zeros),
+    ] {
+        let expected = reference_steps(reference);
+        let serving = serve(&config(32, 512, 0, 4), arm(draft_rows), &[PROMPTS.clone()]);
+        assert_eq!(serving.texts, *PLAIN, "{arm_name}");
+        for (found, expected) in serving.steps.iter().zip(expected) {
+            let found = found.iter().map(|step| (step.anchor as usize, step.emitted as usize));
+            let found: Vec<_> = found.collect();
+            let common = found.len().min(expected.len());
+            assert!(common > 10, "{arm_name}");
+            assert_eq!(found[..common], expected[..common], "{arm_name}");
+        }
+    }
+}
+
+#[test]
+fn pages_chunks_overlap_and_batches_change_neither_text_nor_acceptance() {
+    for (page, chunk, overlap, batch, full, empty) in [
+        (16, 1024, 0, 16, true, true),
+        (32, 100, 1, 3, true, true),
+        (128, 333, 1, 16, true, false),
+        (128, 1000, 0, 1, true, false),
+        (16, 7, 1, 2, false, true),
+    ] {
+        let config = config(page, chunk, overlap, batch);
+        for (is_run, draft_rows, most) in
+            [(full, DraftRows::Unified, 9.0), (empty, DraftRows::Empty, 3.2)]
+        {
+            if !is_run {
+                continue;
+            }
+            let serving = serve(&config, arm(draft_rows), &[PROMPTS.clone()]);
+            assert_eq!(serving.texts, *PLAIN, "{config:?} {draft_rows:?}");
+            let (ladder, rewrite) = (serving.acceptance(0..2), serving.acceptance(2..4));
+            println!("{page} {chunk} {overlap} {batch} {draft_rows:?}: {ladder:.3} {rewrite:.3}");
+            let least = if draft_rows == DraftRows::Unified { (3.6, 5.0) } else { (1.5, 1.2) };
+            assert!(ladder > least.0 && rewrite > least.1 && rewrite < most);
+        }
+    }
+}
+
+#[test]
+fn the_same_prompts_again_and_branches_of_them_accept_as_the_first_time() {
+    let again = PROMPTS.clone();
+    // Rewrites whose passage was read before by a request that went another way.
+    let rewrites = prompts("rewrite", 1024, 2);
+    let detours = rewrites.iter().map(|p| [&p[..1000], &PROMPTS[0][..300]].concat()).collect();
+    let cold = serve(&config(32, 1024, 0, 16), arm(DraftRows::Unified), &[rewrites.clone()]);
+    for (page, overlap) in [(32, 0), (128, 1)] {
+        let config = config(page, 1024, overlap, 16);
+        let waves = [PROMPTS.clone(), again.clone()];
+        let serving = serve(&config, arm(DraftRows::Unified), &waves);
+        assert_eq!(serving.texts[..4], serving.texts[4..]);
+        assert_eq!(serving.texts[..4], *PLAIN);
+        for request in 4..8 {
+            assert_eq!(serving.claimed[request], 1023, "{page}");
+        }
+        let (first, second) = (serving.acceptance(0..4), serving.acceptance(4..8));
+        println!("page {page}: cold {first:.3}, again {second:.3}");
+        assert!((second / first - 1.0).abs() < 0.01, "cold {first}, again {second}");
+
+        let detours: &Vec<Vec<u32>> = &detours;
+        let serving = serve(&config, arm(DraftRows::Unified), &[detours.clone(), rewrites.clone()]);
+        assert_eq!(serving.texts[2..], cold.texts);
+        assert!(serving.claimed[2..].iter().all(|claimed| *claimed > 700));
+        let (first, branch) = (cold.acceptance(0..2), serving.acceptance(2..4));
+        println!("page {page}: cold {first:.3}, branch {branch:.3}");
+        assert!((branch / first - 1.0).abs() < 0.01, "cold {first}, branch {branch}");
+    }
+}
+
+#[test]
+fn preempted_requests_say_the_same_in_every_arm() {
+    let mut config = config(32, 512, 0, 4);
+    for group in &mut config.groups {
+        group.pages = Some(112);
+    }
+    for (overlap, draft_rows) in [
+        (0, DraftRows::Unified),
+        (1, DraftRows::Unified),
+        (1, DraftRows::Stale),
+        (0, DraftRows::Newest(64)),
+    ] {
+        config.overlap_depth = overlap;
+        let serving = serve(&config, arm(draft_rows), &[PROMPTS.clone()]);
+        assert!(serving.preemptions > 0, "{draft_rows:?}: nothing was preempted");
+        assert_eq!(serving.texts, *PLAIN, "{draft_rows:?}");
+    }
+}
+
+#[test]
+fn exact_match_sampling_says_what_plain_sampling_says() {
+    let sampled = PairOptions { temperature: 0.8, seed: 7, ..PairOptions::default() };
+    let plain = PairOptions { speculate: false, ..sampled };
+    let waves = [PROMPTS.clone()];
+    let plain = serve(&config(32, 1024, 0, 1), plain, &waves).texts;
+    assert_ne!(plain, *PLAIN);
+    assert_eq!(serve(&config(16, 300, 1, 16), sampled, &waves).texts, plain);
+}
+
+#[test]
+fn rejection_and_block_verification_keep_the_window_worth_having() {
+    for rule in [Rule::Rejection, Rule::Block] {
+        let options = |draft_rows| PairOptions {
+            temperature: 0.8,
+            seed: 3,
+            rule,
+            draft_rows,
+            ..PairOptions::default()
+        };
+        let waves = [PROMPTS.clone()];
+        let full = serve(&config(32, 1024, 1, 16), options(DraftRows::Unified), &waves);
+        let empty = serve(&config(32, 1024, 1, 16), options(DraftRows::Empty), &waves);
+        let (full, empty) = (full.acceptance(0..4), empty.acceptance(0..4));
+        println!("{rule:?}: full {full:.2}, empty {empty:.2}");
+        assert!(full > 1.5 * empty, "{rule:?}: full {full}, empty {empty}");
+    }
+}
+
+#[test]
+fn what_is_published_when_a_request_ends_is_enough_to_go_on() {
+    let mut config = config(32, 1024, 0, 16);
+    config.publish = PublishPolicy::PerRequest;
+    let first = serve(&config, arm(DraftRows::Unified), &[PROMPTS.clone()]);
+    let waves = [PROMPTS.clone(), PROMPTS.clone()];
+    let serving = serve(&config, arm(DraftRows::Unified), &waves);
+    assert_eq!(serving.texts[4..], *PLAIN);
+    let (cold, again) = (first.acceptance(0..4), serving.acceptance(4..8));
+    assert!((again / cold - 1.0).abs() < 0.01, "cold {cold}, again {again}");
+}
