@@ -15,7 +15,8 @@ use std::sync::LazyLock;
 /// Two ladders, then two rewrites.
 static PROMPTS: LazyLock<Vec<Vec<u32>>> =
     LazyLock::new(|| [prompts("ladder", 1024, 2), prompts("rewrite", 1024, 2)].concat());
-static PLAIN: LazyLock<Vec<Vec<u32>>> = LazyLock::new(|| plain_texts(&[PROMPTS.clone()]));
+static PLAIN: LazyLock<Vec<Vec<u32>>> =
+    LazyLock::new(|| plain_texts(std::slice::from_ref(&PROMPTS)));
 
 fn arm(draft_rows: DraftRows) -> PairOptions {
     PairOptions { draft_rows, ..PairOptions::default() }
@@ -54,7 +55,8 @@ fn every_step_accepts_what_a_loop_without_a_scheduler_accepts() {
         ("zeros", DraftRows::Zeros, Arm::Zeros),
     ] {
         let expected = reference_steps(reference);
-        let serving = serve(&config(32, 512, 0, 4), arm(draft_rows), &[PROMPTS.clone()]);
+        let serving =
+            serve(&config(32, 512, 0, 4), arm(draft_rows), std::slice::from_ref(&PROMPTS));
         assert_eq!(serving.texts, *PLAIN, "{arm_name}");
         for (found, expected) in serving.steps.iter().zip(expected) {
             let found = found.iter().map(|step| (step.anchor as usize, step.emitted as usize));
@@ -82,7 +84,7 @@ fn pages_chunks_overlap_and_batches_change_neither_text_nor_acceptance() {
             if !is_run {
                 continue;
             }
-            let serving = serve(&config, arm(draft_rows), &[PROMPTS.clone()]);
+            let serving = serve(&config, arm(draft_rows), std::slice::from_ref(&PROMPTS));
             assert_eq!(serving.texts, *PLAIN, "{config:?} {draft_rows:?}");
             let (ladder, rewrite) = (serving.acceptance(0..2), serving.acceptance(2..4));
             println!("{page} {chunk} {overlap} {batch} {draft_rows:?}: {ladder:.3} {rewrite:.3}");
@@ -98,7 +100,8 @@ fn the_same_prompts_again_and_branches_of_them_accept_as_the_first_time() {
     // Rewrites whose passage was read before by a request that went another way.
     let rewrites = prompts("rewrite", 1024, 2);
     let detours = rewrites.iter().map(|p| [&p[..1000], &PROMPTS[0][..300]].concat()).collect();
-    let cold = serve(&config(32, 1024, 0, 16), arm(DraftRows::Unified), &[rewrites.clone()]);
+    let cold =
+        serve(&config(32, 1024, 0, 16), arm(DraftRows::Unified), std::slice::from_ref(&rewrites));
     for (page, overlap) in [(32, 0), (128, 1)] {
         let config = config(page, 1024, overlap, 16);
         let waves = [PROMPTS.clone(), again.clone()];
@@ -135,7 +138,7 @@ fn preempted_requests_say_the_same_in_every_arm() {
         (0, DraftRows::Newest(64)),
     ] {
         config.overlap_depth = overlap;
-        let serving = serve(&config, arm(draft_rows), &[PROMPTS.clone()]);
+        let serving = serve(&config, arm(draft_rows), std::slice::from_ref(&PROMPTS));
         assert!(serving.preemptions > 0, "{draft_rows:?}: nothing was preempted");
         assert_eq!(serving.texts, *PLAIN, "{draft_rows:?}");
     }
@@ -174,7 +177,7 @@ fn rejection_and_block_verification_keep_the_window_worth_having() {
 fn what_is_published_when_a_request_ends_is_enough_to_go_on() {
     let mut config = config(32, 1024, 0, 16);
     config.publish = PublishPolicy::PerRequest;
-    let first = serve(&config, arm(DraftRows::Unified), &[PROMPTS.clone()]);
+    let first = serve(&config, arm(DraftRows::Unified), std::slice::from_ref(&PROMPTS));
     let waves = [PROMPTS.clone(), PROMPTS.clone()];
     let serving = serve(&config, arm(DraftRows::Unified), &waves);
     assert_eq!(serving.texts[4..], *PLAIN);
