@@ -10,13 +10,13 @@ use paceline::engine::pair::verify::Rule;
 use paceline::engine::pair_engine::{DraftRows, PairOptions};
 use paceline::{Config, PublishPolicy};
 use pair_serving::{NEW_TOKENS, PAIR, plain_texts, prompts, serve};
+use std::slice::from_ref;
 use std::sync::LazyLock;
 
 /// Two ladders, then two rewrites.
 static PROMPTS: LazyLock<Vec<Vec<u32>>> =
     LazyLock::new(|| [prompts("ladder", 1024, 2), prompts("rewrite", 1024, 2)].concat());
-static PLAIN: LazyLock<Vec<Vec<u32>>> =
-    LazyLock::new(|| plain_texts(std::slice::from_ref(&PROMPTS)));
+static PLAIN: LazyLock<Vec<Vec<u32>>> = LazyLock::new(|| plain_texts(from_ref(&PROMPTS)));
 
 fn arm(draft_rows: DraftRows) -> PairOptions {
     PairOptions { draft_rows, ..PairOptions::default() }
@@ -50,13 +50,11 @@ fn reference_steps(arm: Arm) -> Vec<Vec<(usize, usize)>> {
 fn every_step_accepts_what_a_loop_without_a_scheduler_accepts() {
     for (arm_name, draft_rows, reference) in [
         ("full", DraftRows::Unified, Arm::Full),
-        ("empty", DraftRows::Empty, Arm::Empty),
         ("newest_64", DraftRows::Newest(64), Arm::Newest(64)),
         ("zeros", DraftRows::Zeros, Arm::Zeros),
     ] {
         let expected = reference_steps(reference);
-        let serving =
-            serve(&config(32, 512, 0, 4), arm(draft_rows), std::slice::from_ref(&PROMPTS));
+        let serving = serve(&config(32, 512, 0, 4), arm(draft_rows), from_ref(&PROMPTS));
         assert_eq!(serving.texts, *PLAIN, "{arm_name}");
         for (found, expected) in serving.steps.iter().zip(expected) {
             let found = found.iter().map(|step| (step.anchor as usize, step.emitted as usize));
@@ -70,26 +68,26 @@ fn every_step_accepts_what_a_loop_without_a_scheduler_accepts() {
 
 #[test]
 fn pages_chunks_overlap_and_batches_change_neither_text_nor_acceptance() {
-    for (page, chunk, overlap, batch, full, empty) in [
-        (16, 1024, 0, 16, true, true),
-        (32, 100, 1, 3, true, true),
-        (128, 333, 1, 16, true, false),
-        (128, 1000, 0, 1, true, false),
-        (16, 7, 1, 2, false, true),
+    let [mut full, mut empty] = [Vec::new(), Vec::new()];
+    for (page, chunk, overlap, batch, draft_rows) in [
+        (16, 1024, 0, 16, DraftRows::Unified),
+        (32, 100, 1, 3, DraftRows::Unified),
+        (128, 1000, 0, 1, DraftRows::Unified),
+        (128, 333, 1, 16, DraftRows::Empty),
+        (16, 61, 1, 2, DraftRows::Empty),
     ] {
         let config = config(page, chunk, overlap, batch);
-        for (is_run, draft_rows, most) in
-            [(full, DraftRows::Unified, 9.0), (empty, DraftRows::Empty, 3.2)]
-        {
-            if !is_run {
-                continue;
-            }
-            let serving = serve(&config, arm(draft_rows), std::slice::from_ref(&PROMPTS));
-            assert_eq!(serving.texts, *PLAIN, "{config:?} {draft_rows:?}");
-            let (ladder, rewrite) = (serving.acceptance(0..2), serving.acceptance(2..4));
-            println!("{page} {chunk} {overlap} {batch} {draft_rows:?}: {ladder:.3} {rewrite:.3}");
-            let least = if draft_rows == DraftRows::Unified { (3.6, 5.0) } else { (1.5, 1.2) };
-            assert!(ladder > least.0 && rewrite > least.1 && rewrite < most);
+        let serving = serve(&config, arm(draft_rows), from_ref(&PROMPTS));
+        assert_eq!(serving.texts, *PLAIN, "{config:?} {draft_rows:?}");
+        let found = [serving.acceptance(0..2), serving.acceptance(2..4)];
+        println!("{page} {chunk} {overlap} {batch} {draft_rows:?}: {found:.3?}");
+        if draft_rows == DraftRows::Unified { full.push(found) } else { empty.push(found) }
+    }
+    // What a loop without a scheduler counts on these four prompts.
+    for (found, recorded) in [(full, [3.935, 5.283]), (empty, [2.894, 1.518])] {
+        for found in found {
+            let off = found.iter().zip(recorded).map(|(f, r)| (f / r - 1.0).abs());
+            assert!(off.fold(0.0, f64::max) < 0.02, "{found:?}, expected {recorded:?}");
         }
     }
 }
@@ -100,8 +98,7 @@ fn the_same_prompts_again_and_branches_of_them_accept_as_the_first_time() {
     // Rewrites whose passage was read before by a request that went another way.
     let rewrites = prompts("rewrite", 1024, 2);
     let detours = rewrites.iter().map(|p| [&p[..1000], &PROMPTS[0][..300]].concat()).collect();
-    let cold =
-        serve(&config(32, 1024, 0, 16), arm(DraftRows::Unified), std::slice::from_ref(&rewrites));
+    let cold = serve(&config(32, 1024, 0, 16), arm(DraftRows::Unified), from_ref(&rewrites));
     for (page, overlap) in [(32, 0), (128, 1)] {
         let config = config(page, 1024, overlap, 16);
         let waves = [PROMPTS.clone(), again.clone()];
@@ -115,6 +112,9 @@ fn the_same_prompts_again_and_branches_of_them_accept_as_the_first_time() {
         println!("page {page}: cold {first:.3}, again {second:.3}");
         assert!((second / first - 1.0).abs() < 0.01, "cold {first}, again {second}");
 
+        if page == 128 {
+            continue;
+        }
         let detours: &Vec<Vec<u32>> = &detours;
         let serving = serve(&config, arm(DraftRows::Unified), &[detours.clone(), rewrites.clone()]);
         assert_eq!(serving.texts[2..], cold.texts);
@@ -129,16 +129,13 @@ fn the_same_prompts_again_and_branches_of_them_accept_as_the_first_time() {
 fn preempted_requests_say_the_same_in_every_arm() {
     let mut config = config(32, 512, 0, 4);
     for group in &mut config.groups {
-        group.pages = Some(112);
+        group.pages = Some(104);
     }
-    for (overlap, draft_rows) in [
-        (0, DraftRows::Unified),
-        (1, DraftRows::Unified),
-        (1, DraftRows::Stale),
-        (0, DraftRows::Newest(64)),
-    ] {
+    for (overlap, draft_rows) in
+        [(0, DraftRows::Unified), (1, DraftRows::Stale), (1, DraftRows::Newest(64))]
+    {
         config.overlap_depth = overlap;
-        let serving = serve(&config, arm(draft_rows), std::slice::from_ref(&PROMPTS));
+        let serving = serve(&config, arm(draft_rows), from_ref(&PROMPTS));
         assert!(serving.preemptions > 0, "{draft_rows:?}: nothing was preempted");
         assert_eq!(serving.texts, *PLAIN, "{draft_rows:?}");
     }
@@ -164,10 +161,10 @@ fn rejection_and_block_verification_keep_the_window_worth_having() {
             draft_rows,
             ..PairOptions::default()
         };
-        let waves = [PROMPTS.clone()];
+        let waves = [PROMPTS[2..].to_vec()];
         let full = serve(&config(32, 1024, 1, 16), options(DraftRows::Unified), &waves);
         let empty = serve(&config(32, 1024, 1, 16), options(DraftRows::Empty), &waves);
-        let (full, empty) = (full.acceptance(0..4), empty.acceptance(0..4));
+        let (full, empty) = (full.acceptance(0..2), empty.acceptance(0..2));
         println!("{rule:?}: full {full:.2}, empty {empty:.2}");
         assert!(full > 1.5 * empty, "{rule:?}: full {full}, empty {empty}");
     }
@@ -177,10 +174,9 @@ fn rejection_and_block_verification_keep_the_window_worth_having() {
 fn what_is_published_when_a_request_ends_is_enough_to_go_on() {
     let mut config = config(32, 1024, 0, 16);
     config.publish = PublishPolicy::PerRequest;
-    let first = serve(&config, arm(DraftRows::Unified), std::slice::from_ref(&PROMPTS));
     let waves = [PROMPTS.clone(), PROMPTS.clone()];
     let serving = serve(&config, arm(DraftRows::Unified), &waves);
     assert_eq!(serving.texts[4..], *PLAIN);
-    let (cold, again) = (first.acceptance(0..4), serving.acceptance(4..8));
+    let (cold, again) = (serving.acceptance(0..4), serving.acceptance(4..8));
     assert!((again / cold - 1.0).abs() < 0.01, "cold {cold}, again {again}");
 }

@@ -8,18 +8,16 @@ use paceline::engine::pair_engine::PairOptions;
 use paceline::{Config, Fault, PublishPolicy, break_rule};
 use pair_serving::{NEW_TOKENS, Serving, prompts, try_serve};
 
-const PAGE: u32 = 128;
-
 /// Everything of a request is published when it ends: of its draft window, the end.
-fn config() -> Config {
-    let mut config = Config { page_tokens: PAGE, max_batch: 1, ..Config::pair() };
+fn config(page_tokens: u32) -> Config {
+    let mut config = Config { page_tokens, max_batch: 1, ..Config::pair() };
     config.publish = PublishPolicy::PerRequest;
     config
 }
 
-fn serve(fault: Option<Fault>, waves: &[Vec<Vec<u32>>]) -> Serving {
+fn serve(page_tokens: u32, fault: Option<Fault>, waves: &[Vec<Vec<u32>>]) -> Serving {
     break_rule(fault);
-    let serving = try_serve(&config(), PairOptions::default(), waves, NEW_TOKENS);
+    let serving = try_serve(&config(page_tokens), PairOptions::default(), waves, NEW_TOKENS);
     break_rule(None);
     serving.unwrap()
 }
@@ -27,7 +25,7 @@ fn serve(fault: Option<Fault>, waves: &[Vec<Vec<u32>>]) -> Serving {
 /// Rewrites behind other text, so that their ends lie where a test wants them.
 fn rewrites(lead_tokens: usize) -> Vec<Vec<u32>> {
     let lead = &prompts("ladder", 1024, 1)[0][..lead_tokens];
-    prompts("rewrite", 1024, 3).iter().map(|prompt| [lead, prompt].concat()).collect()
+    prompts("rewrite", 1024, 2).iter().map(|prompt| [lead, prompt].concat()).collect()
 }
 
 fn other(tokens: usize) -> Vec<u32> {
@@ -39,18 +37,20 @@ fn cut(prompts: &[Vec<u32>], at: usize, more: usize) -> Vec<Vec<u32>> {
 }
 
 /// Acceptance of the last wave, cold, with the rules and with one of them broken.
-fn measure(fault: Fault, waves: &[Vec<Vec<u32>>]) -> [(f64, Vec<Vec<u32>>, u64); 3] {
+fn measure(page: u32, fault: Fault, waves: &[Vec<Vec<u32>>]) -> [(f64, Vec<Vec<u32>>, u64); 3] {
     let last = &waves[waves.len() - 1..];
-    [serve(None, last), serve(None, waves), serve(Some(fault), waves)].map(|serving| {
-        let from = serving.prompts.len() - last[0].len();
-        let computed = serving.computed[from..].iter().sum();
-        let acceptance = serving.acceptance(from..serving.prompts.len());
-        (acceptance, serving.texts[from..].to_vec(), computed)
-    })
+    [serve(page, None, last), serve(page, None, waves), serve(page, Some(fault), waves)].map(
+        |serving| {
+            let from = serving.prompts.len() - last[0].len();
+            let computed = serving.computed[from..].iter().sum();
+            let acceptance = serving.acceptance(from..serving.prompts.len());
+            (acceptance, serving.texts[from..].to_vec(), computed)
+        },
+    )
 }
 
-fn check_drop(fault: Fault, waves: &[Vec<Vec<u32>>]) {
-    let [cold, kept, broken] = measure(fault, waves);
+fn check_drop(page: u32, fault: Fault, waves: &[Vec<Vec<u32>>]) {
+    let [cold, kept, broken] = measure(page, fault, waves);
     println!("{fault:?}: cold {:.2}, kept {:.2}, broken {:.2}", cold.0, kept.0, broken.0);
     println!("{fault:?}: computed {} {} {}", cold.2, kept.2, broken.2);
     assert!((kept.0 / cold.0 - 1.0).abs() < 0.01, "{fault:?}: {} {}", cold.0, kept.0);
@@ -65,19 +65,22 @@ fn check_drop(fault: Fault, waves: &[Vec<Vec<u32>>]) {
 #[test]
 fn without_the_claim_cap_acceptance_drops() {
     let rewrites = rewrites(0);
-    check_drop(Fault::Uncapped, &[cut(&rewrites, 1000, 400), rewrites]);
+    check_drop(128, Fault::Uncapped, &[cut(&rewrites, 1000, 400), rewrites]);
 }
 
-/// A claim ends in the last position of a page; the page in front is published half unwritten and
-/// another request's window reads it.
+/// A claim ends near the end of a page, so far from the prompt's end that nothing is cut. That page
+/// is half written and in the window at the prompt's end; published, it completes a window of
+/// another request.
 #[test]
 fn without_the_commit_gate_acceptance_drops() {
-    let page = PAGE as usize;
-    // The claim of the second wave ends at 9 pages - 1; the window of the third reads from page 8.
-    let rewrites = rewrites(10 * page + 4 - 1024);
-    let first = cut(&rewrites, 9 * page - 1, 400);
-    let second = cut(&rewrites, 10 * page, 9 * page - 1 + 255 - 10 * page);
-    check_drop(Fault::OpenGate, &[first, second, rewrites]);
+    // A page as long as the window: hardly a row of it is true.
+    let page = 256;
+    let (claim, end) = (5 * page - 4, 5 * page);
+    let rewrites = rewrites(end + 4 - 1024);
+    let first = cut(&rewrites, claim, 400);
+    // One more than the window, or the claim would be cut for the branch.
+    let second = cut(&rewrites, end, claim + 257 - end);
+    check_drop(page as u32, Fault::OpenGate, &[first, second, rewrites]);
 }
 
 /// Here the price is work, not acceptance: the window at a partial page is not found, the claim is
@@ -86,7 +89,7 @@ fn without_the_commit_gate_acceptance_drops() {
 fn with_full_pages_alone_windows_are_computed_again() {
     let rewrites = rewrites(50);
     let waves = [rewrites.iter().map(|prompt| prompt[..1000].to_vec()).collect(), rewrites];
-    let [cold, kept, broken] = measure(Fault::AlignedOnly, &waves);
+    let [cold, kept, broken] = measure(128, Fault::AlignedOnly, &waves);
     println!("AlignedOnly: cold {:.2}, kept {:.2}, broken {:.2}", cold.0, kept.0, broken.0);
     println!("AlignedOnly: computed {} {} {}", cold.2, kept.2, broken.2);
     assert!(broken.2 > kept.2, "{} {}", kept.2, broken.2);
