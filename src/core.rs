@@ -141,6 +141,7 @@ impl Core {
             return Err(StepError::OutcomeMissing { step: oldest.step, overlap_depth });
         }
         self.is_poisoned = true;
+        let _span = tracing::trace_span!("step").entered();
         let mut agenda = self.world.resource_mut::<Agenda>();
         agenda.step += 1;
         let step = agenda.step;

@@ -107,9 +107,6 @@ impl PrefixIndex {
         }
     }
 
-    /// A partial node's key: none.
-    pub const NO_KEY: PageKey = PageKey(0);
-
     /// One node.
     #[must_use]
     pub fn node(&self, node: u32) -> &Node {

@@ -6,11 +6,15 @@ use crate::pages::Pages;
 use ahash::RandomState;
 use bevy_ecs::prelude::Resource;
 use paceline_components::PublishPolicy;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
-/// Window pages the last turn of each conversation left.
+/// Window pages the last turn of each conversation left. As many conversations are remembered as
+/// requests may wait; the one whose first turn is longest ago is forgotten first.
 #[derive(Resource, Debug)]
-pub struct Turns(HashMap<u64, Vec<Left>, RandomState>);
+pub struct Turns {
+    left: HashMap<u64, Vec<Left>, RandomState>,
+    order: VecDeque<u64>,
+}
 
 /// A page in a node: both, since either may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +27,8 @@ struct Left {
 impl Default for Turns {
     fn default() -> Self {
         // Fixed seeds: the same run twice takes the same path.
-        Self(HashMap::with_hasher(RandomState::with_seeds(9, 10, 11, 12)))
+        let left = HashMap::with_hasher(RandomState::with_seeds(9, 10, 11, 12));
+        Self { left, order: VecDeque::new() }
     }
 }
 
@@ -33,8 +38,15 @@ impl Turns {
         let is_planned = pages.geometry.config.publish == PublishPolicy::PerConversation;
         let Some(conversation) = conversation.filter(|_| is_planned) else { return };
         let now = window_pages(pages, batch, row);
-        let before = self.0.insert(conversation, now).unwrap_or_default();
-        let now = &self.0[&conversation];
+        let before = self.left.insert(conversation, now);
+        if before.is_none() {
+            self.order.push_back(conversation);
+            if self.order.len() > pages.geometry.config.max_waiting as usize {
+                self.order.pop_front().map(|oldest| self.left.remove(&oldest));
+            }
+        }
+        let before = before.unwrap_or_default();
+        let now = &self.left[&conversation];
         for left in before.into_iter().filter(|left| !now.contains(left)) {
             if pages.node_of(left.group, left.slot) == left.node
                 && pages.is_cached(left.group, left.slot)
