@@ -457,3 +457,95 @@ fn a_step_that_does_not_run_leaves_nothing_behind() {
     assert_eq!(core.stats().finished, 1);
     assert!(!core.withdraw());
 }
+
+/// S05, S62: what the same step slid out is free for whoever is admitted in it.
+#[test]
+fn pages_that_slide_out_are_free_at_once() {
+    let mut config = config(2, &[Some(4)], 5);
+    (config.token_budget, config.chunk_tokens) = (4, 4);
+    let mut harness = Harness::new(&config);
+    harness.submit(ask(1, 8, 2)).unwrap();
+    harness.step(|_| 1);
+    let before = harness.held()[0];
+    harness.step(|_| 1);
+    harness.step(|_| 1);
+    assert!(harness.held()[0] <= before + 2, "two left the window as the next came");
+    harness.drain(|_| 1);
+}
+
+/// S08: two windows beside a full group slide on their own.
+#[test]
+fn each_window_slides_by_its_own_length() {
+    let mut harness = Harness::new(&config(2, &[None, Some(6), Some(2)], 60));
+    harness.submit(ask(1, 10, 2)).unwrap();
+    harness.step(|_| 1);
+    harness.step(|_| 1);
+    let holes: Vec<usize> = (0..3)
+        .map(|group| {
+            harness.verifier.device().table_row(group, 0).iter().take_while(|s| **s == 0).count()
+        })
+        .collect();
+    assert_eq!(holes, [0, 2, 4]);
+    harness.drain(|_| 1);
+}
+
+/// S53: an exact fit enters after a cancel.
+#[test]
+fn a_cancel_returns_what_was_promised_and_not_used() {
+    let mut harness = Harness::new(&config(2, &[None], 10));
+    harness.submit(ask(1, 16, 3)).unwrap();
+    harness.step(|_| 1);
+    harness.cancel(1);
+    harness.submit(ask(2, 16, 3)).unwrap();
+    harness.drain(|_| 1);
+    assert_eq!(harness.answer(2).tokens.len(), 3);
+    assert_eq!(harness.held(), [0]);
+}
+
+/// S55: the last page is filled before a new one is taken.
+#[test]
+fn a_tail_is_filled_before_a_page_is_taken() {
+    let mut harness = Harness::new(&config(4, &[None], 20));
+    harness.submit(ask(1, 2, 12)).unwrap();
+    let mut held = Vec::new();
+    while !harness.core.is_idle() {
+        harness.step(|_| 1);
+        held.push(harness.held()[0]);
+    }
+    assert_eq!(held[..8], [1, 1, 1, 2, 2, 2, 2, 3]);
+}
+
+/// S77, S68: the same submissions make the same choice, whatever the ids are.
+#[test]
+fn ids_decide_nothing() {
+    let plans = |ids: [u64; 3]| {
+        let mut harness = Harness::new(&config(2, &[None], 12));
+        for (place, id) in ids.into_iter().enumerate() {
+            harness.submit(NewRequest::new(id, text(place as u32, 4), 12)).unwrap();
+        }
+        let mut rows = Vec::new();
+        while !harness.core.is_idle() {
+            harness.step(|_| 1);
+            rows.push(harness.rows.iter().map(|row| (row.row, row.tokens)).collect::<Vec<_>>());
+        }
+        rows
+    };
+    assert_eq!(plans([3, 1, 2]), plans([20, 30, 10]));
+}
+
+/// S81: a chunk's token ids are the prompt's, in order.
+#[test]
+fn chunks_carry_the_prompts_tokens() {
+    let mut config = config(4, &[None], 20);
+    (config.token_budget, config.chunk_tokens) = (5, 5);
+    let mut harness = Harness::new(&config);
+    let prompt = text(7, 15);
+    harness.submit(NewRequest::new(1, prompt.clone(), 1)).unwrap();
+    let mut seen = Vec::new();
+    while !harness.core.is_idle() {
+        harness.step(|_| 1);
+        let plan = harness.core.plan();
+        plan.rows().iter().for_each(|row| seen.extend_from_slice(plan.inputs(row)));
+    }
+    assert_eq!(seen, prompt);
+}
